@@ -1,0 +1,404 @@
+"""A batch object: segments of many partitions and topics, then an index, then a trailer.
+
+Decides the order of segments and what the index says of them; never knows the object's name.
+All integers outside msgpack are little-endian.
+
+| offset | size | type | meaning |
+|---|---|---|---|
+| 0 | 4 | bytes | magic `BMOB` |
+| 4 | 1 | u8 | version, 1 |
+| 5 | 3 | bytes | 0 |
+| 8 | … | segments | each at a multiple of 8, the gaps zero; by destination zone, topic, partition |
+| I | L | msgpack | index, a map under the extension rule (`fields.py`), at a multiple of 8 |
+| I + L | 8 | u64 | I |
+| I + L + 8 | 4 | u32 | L |
+| I + L + 12 | 4 | u32 | CRC-32 of the index |
+| I + L + 16 | 1 | u8 | version, 1 |
+| I + L + 17 | 3 | bytes | 0 |
+| I + L + 20 | 4 | bytes | magic `BMOE`; the end of the object |
+
+The index has one field, `e`: an array with an array for each segment, in the order of the
+object: topic (str), partition (uint), destination zone (str, empty: none), then the elements
+of a part (`part.py`), whose producer id is never nil.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from blobmsg.format.checksum import crc32
+from blobmsg.format.codec import Codec, compress
+from blobmsg.format.errors import FormatError, UnsupportedFormatError
+from blobmsg.format.fields import FieldReader, pack
+from blobmsg.format.part import (
+    PART_ELEMENTS,
+    Limits,
+    Part,
+    part_elements,
+    part_of,
+    read_part_elements,
+)
+from blobmsg.format.ranges import ByteRange
+from blobmsg.format.segment import MAX_SEGMENT_BYTES, segment_chunks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from blobmsg.format.segment import Columns
+
+__all__ = [
+    "MAX_INDEX_BYTES",
+    "TRAILER_BYTES",
+    "EncodedSegment",
+    "IndexEntry",
+    "decode_batch_object_index",
+    "encode_batch_object",
+    "encode_object_segment",
+    "index_range",
+]
+
+OBJECT_MAGIC, TRAILER_MAGIC = b"BMOB", b"BMOE"
+OBJECT_VERSION = 1
+_OBJECT_HEADER = OBJECT_MAGIC + bytes((OBJECT_VERSION, 0, 0, 0))
+_TRAILER = struct.Struct("<QIIB3s4s")
+TRAILER_BYTES = _TRAILER.size
+
+# About 150,000 segments; far beyond what makes sense in one object.
+MAX_INDEX_BYTES = 16 << 20
+MAX_TOPIC_BYTES = 255  # Kafka's limit is 249 characters of ASCII
+MAX_ZONE_BYTES = 63
+_ENTRY_ELEMENTS = 3 + PART_ELEMENTS
+# An entry without its names, every number at its longest; and the map around the entries.
+_ENTRY_BOUND = 100
+_INDEX_BOUND = 16
+# The same with every number at its shortest.
+_LEAST_ENTRY_BYTES = 29
+_KNOWN_FIELDS = frozenset("e")
+_NO_LIMITS = Limits(MAX_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One segment of a batch object, as its index names it.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its partition.
+        destination_zone: The AZ where it is going to be read; "" when none.
+        byte_range: Where it lies in the object.
+        records: How many records it has.
+        codec: How it is compressed.
+        uncompressed_bytes: Its length after decompression.
+        checksum: CRC-32 of the stored bytes.
+        first_timestamp_ms: The earliest of its records, ms since 1970 UTC.
+        last_timestamp_ms: The latest of its records.
+        producer_id: 16 bytes, of the producer that made it.
+
+    Threads: any.
+    """
+
+    topic: str
+    partition: int
+    destination_zone: str
+    byte_range: ByteRange
+    records: int
+    codec: Codec
+    uncompressed_bytes: int
+    checksum: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    producer_id: bytes
+
+    @property
+    def part(self) -> Part:
+        """What a notification says of this segment."""
+        return Part(
+            self.byte_range,
+            self.records,
+            self.codec,
+            self.uncompressed_bytes,
+            self.checksum,
+            self.first_timestamp_ms,
+            self.last_timestamp_ms,
+            self.producer_id,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSegment:
+    """A segment that waits for its place in an object.
+
+    Attributes:
+        topic: Its topic.
+        partition: Its partition.
+        destination_zone: The AZ where it is going to be read; "" when none.
+        chunks: Joined, they are the bytes to store. All are exactly `bytes`.
+        length_bytes: The length of all chunks.
+        records: How many records it has.
+        codec: How it is compressed.
+        uncompressed_bytes: Its length before compression.
+        first_timestamp_ms: The earliest of its records, ms since 1970 UTC.
+        last_timestamp_ms: The latest of its records.
+        producer_id: 16 bytes, of the producer that made it.
+
+    Threads: any.
+    """
+
+    topic: str
+    partition: int
+    destination_zone: str
+    chunks: tuple[bytes, ...]
+    length_bytes: int
+    records: int
+    codec: Codec
+    uncompressed_bytes: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    producer_id: bytes
+
+
+def encode_object_segment(
+    columns: Columns,
+    codec: Codec,
+    *,
+    topic: str,
+    partition: int,
+    destination_zone: str,
+    producer_id: bytes,
+) -> EncodedSegment:
+    """Encode and compress records, ready for an object or for an inline notification.
+
+    Args:
+        columns: The records.
+        codec: How to compress; `Codec.NONE` is used instead where compressing gains nothing.
+        topic: Their topic.
+        partition: Their partition.
+        destination_zone: The AZ where they are going to be read; "" when none.
+        producer_id: 16 bytes.
+
+    Returns:
+        The segment. Uncompressed, its chunks hold the records' own keys and values: nothing
+        was copied.
+
+    Raises:
+        FormatError: The columns can't be encoded.
+        UnsupportedFormatError: The codec's package is not installed.
+
+    Threads: any.
+    """
+    chunks, uncompressed_bytes = segment_chunks(columns)
+    length_bytes = uncompressed_bytes
+    if codec is not Codec.NONE:
+        raw = b"".join(chunks)
+        compressed = compress(codec, raw)
+        if len(compressed) < len(raw):
+            chunks, length_bytes = [compressed], len(compressed)
+        else:
+            chunks, codec = [raw], Codec.NONE
+    return EncodedSegment(
+        topic,
+        partition,
+        destination_zone,
+        tuple(chunks),
+        length_bytes,
+        len(columns),
+        codec,
+        uncompressed_bytes,
+        min(columns.timestamps_ms),
+        max(columns.timestamps_ms),
+        producer_id,
+    )
+
+
+def encode_batch_object(segments: Sequence[EncodedSegment]) -> tuple[bytes, list[IndexEntry]]:
+    """Lay out segments as one object.
+
+    Args:
+        segments: At least one. Those of one zone, topic and partition keep their order.
+
+    Returns:
+        The object, and an entry for each segment in the order of the arguments.
+
+    Raises:
+        FormatError: No segment, or one that breaks a limit of the format.
+
+    Threads: any; the GIL is released while large objects are joined and checksummed.
+    """
+    if not segments:
+        raise FormatError("a batch object has at least one segment")
+    order = sorted(range(len(segments)), key=lambda number: _place_in_object(segments[number]))
+    chunks = [_OBJECT_HEADER]
+    starts = [0] * len(segments)
+    place = len(_OBJECT_HEADER)
+    for number in order:
+        segment = segments[number]
+        starts[number] = place
+        chunks += segment.chunks
+        chunks.append(bytes(-segment.length_bytes % 8))
+        place += segment.length_bytes + -segment.length_bytes % 8
+    # Room for index and trailer, which need the checksums of the joined bytes: joining again
+    # would copy the whole object again.
+    room = sum(map(_entry_bound, segments)) + _INDEX_BOUND + TRAILER_BYTES
+    chunks.append(bytes(room))
+    joined = b"".join(chunks)
+    if len(joined) != place + room:
+        raise FormatError("a segment's chunks are not as long as it says")
+    entries = [
+        _entry(segment, ByteRange(start, segment.length_bytes), joined)
+        for segment, start in zip(segments, starts, strict=True)
+    ]
+    index = _encode_index([entries[number] for number in order])
+    trailer = _TRAILER.pack(
+        place, len(index), crc32(index), OBJECT_VERSION, bytes(3), TRAILER_MAGIC
+    )
+    # BytesIO takes the joined bytes as they are and, being their only owner once `joined` is
+    # gone, writes in place; getvalue() hands the same buffer out again (bench/format.py).
+    stream = io.BytesIO(joined)
+    del joined
+    stream.seek(place)
+    stream.write(index + trailer)
+    stream.truncate()
+    return stream.getvalue(), entries
+
+
+def index_range(trailer: bytes, object_length: int) -> ByteRange:
+    """Where the index of an object lies.
+
+    Args:
+        trailer: The last `TRAILER_BYTES` of the object, or more of its end.
+        object_length: The length of the object in bytes.
+
+    Returns:
+        The index's range; it is inside the object and ends where the trailer begins.
+
+    Raises:
+        FormatError: Not a batch object, or damaged, or its index is over `MAX_INDEX_BYTES`.
+        UnsupportedFormatError: Of a version that this version does not know.
+
+    Threads: any.
+    """
+    if len(trailer) < TRAILER_BYTES or object_length < len(trailer):
+        raise FormatError(f"not a batch object: {object_length} bytes, {len(trailer)} at hand")
+    start, length, _, version, zero, magic = _TRAILER.unpack_from(
+        trailer, len(trailer) - TRAILER_BYTES
+    )
+    if magic != TRAILER_MAGIC:
+        raise FormatError(f"not a batch object: ends with {magic!r}, not {TRAILER_MAGIC!r}")
+    if version != OBJECT_VERSION or any(zero):
+        raise UnsupportedFormatError(
+            f"batch object version {version}, {zero.hex()} is unknown: upgrade"
+        )
+    if length > MAX_INDEX_BYTES:
+        raise FormatError(f"the index has {length} bytes, at most {MAX_INDEX_BYTES}")
+    if start < len(_OBJECT_HEADER) or start + length + TRAILER_BYTES != object_length:
+        raise FormatError(f"the index of {length} bytes at {start} does not fit {object_length}")
+    return ByteRange(start, length)
+
+
+def decode_batch_object_index(tail: bytes, object_length: int) -> list[IndexEntry]:
+    """Read the index of an object from its end.
+
+    Args:
+        tail: The last bytes of the object, at least from `index_range(...).start` on.
+        object_length: The length of the object in bytes.
+
+    Returns:
+        The segments in the order of the object; they lie inside it and don't overlap.
+
+    Raises:
+        FormatError: Damaged, or `tail` is too short.
+        UnsupportedFormatError: Of a version, or with a codec or critical field, that this
+            version does not know.
+
+    Threads: any.
+    """
+    place = index_range(tail, object_length)
+    tail_start = object_length - len(tail)
+    if place.start < tail_start:
+        raise FormatError(f"the index begins at {place.start}, the bytes at hand at {tail_start}")
+    index = tail[place.start - tail_start : place.end - tail_start]
+    stated = _TRAILER.unpack_from(tail, len(tail) - TRAILER_BYTES)[2]
+    if crc32(index) != stated:
+        raise FormatError("the index does not match its checksum")
+    reader = FieldReader(index, "index")
+    entries = None
+    for _ in reader.fields(_KNOWN_FIELDS):
+        # An entry takes more than 16 bytes, so this count is bounded by the index's length.
+        count = reader.array("segments", 1, len(index) // _LEAST_ENTRY_BYTES)
+        entries = [_read_entry(reader) for _ in range(count)]
+    reader.end()
+    if entries is None:
+        raise FormatError("index: field e is missing")
+    end = len(_OBJECT_HEADER)
+    for entry in entries:
+        if entry.byte_range.start < end or entry.byte_range.end > place.start:
+            raise FormatError(f"index: {entry.byte_range} overlaps or lies outside the segments")
+        end = entry.byte_range.end
+    return entries
+
+
+def _place_in_object(segment: EncodedSegment) -> tuple[str, str, int]:
+    return segment.destination_zone, segment.topic, segment.partition
+
+
+def _entry(segment: EncodedSegment, byte_range: ByteRange, joined: bytes) -> IndexEntry:
+    return IndexEntry(
+        segment.topic,
+        segment.partition,
+        segment.destination_zone,
+        byte_range,
+        segment.records,
+        segment.codec,
+        segment.uncompressed_bytes,
+        crc32(memoryview(joined)[byte_range.start : byte_range.end]),
+        segment.first_timestamp_ms,
+        segment.last_timestamp_ms,
+        segment.producer_id,
+    )
+
+
+def _entry_bound(segment: EncodedSegment) -> int:
+    return _ENTRY_BOUND + 4 * (len(segment.topic) + len(segment.destination_zone))
+
+
+def _encode_index(entries: list[IndexEntry]) -> bytes:
+    encoded = pack(
+        {
+            "e": [
+                [
+                    entry.topic,
+                    entry.partition,
+                    entry.destination_zone,
+                    *part_elements(entry.part, None),
+                ]
+                for entry in entries
+            ]
+        }
+    )
+    if len(encoded) > MAX_INDEX_BYTES:
+        raise FormatError(f"the index has {len(encoded)} bytes, at most {MAX_INDEX_BYTES}")
+    return encoded
+
+
+def _read_entry(reader: FieldReader) -> IndexEntry:
+    elements = reader.array("segment", _ENTRY_ELEMENTS, _ENTRY_ELEMENTS + 1)
+    topic = reader.text("topic", MAX_TOPIC_BYTES)
+    partition = reader.integer("partition", 0, (1 << 31) - 1)
+    destination_zone = reader.text("destination zone", MAX_ZONE_BYTES)
+    part = part_of(read_part_elements(reader, elements - 3, _NO_LIMITS), None)
+    return IndexEntry(
+        topic,
+        partition,
+        destination_zone,
+        part.byte_range,
+        part.records,
+        part.codec,
+        part.uncompressed_bytes,
+        part.checksum,
+        part.first_timestamp_ms,
+        part.last_timestamp_ms,
+        part.producer_id,
+    )
