@@ -37,6 +37,7 @@ from blobmsg.format.part import (
     PART_ELEMENTS,
     Limits,
     Part,
+    check_part,
     part_elements,
     part_of,
     read_part_elements,
@@ -97,6 +98,9 @@ class IndexEntry:
         last_timestamp_ms: The latest of its records.
         producer_id: 16 bytes, of the producer that made it.
 
+    Raises:
+        FormatError: The values contradict each other or a limit of the format.
+
     Threads: any.
     """
 
@@ -111,6 +115,17 @@ class IndexEntry:
     first_timestamp_ms: int
     last_timestamp_ms: int
     producer_id: bytes
+
+    def __post_init__(self) -> None:
+        for name, text, max_bytes in (
+            ("topic", self.topic, MAX_TOPIC_BYTES),
+            ("zone", self.destination_zone, MAX_ZONE_BYTES),
+        ):
+            if len(text.encode("utf-8", "surrogatepass")) > max_bytes:
+                raise FormatError(f"{name} {text!r} is over {max_bytes} bytes")
+        if not self.topic or not 0 <= self.partition < 1 << 31:
+            raise FormatError(f"no partition: {self.topic!r} {self.partition}")
+        check_part(self)
 
     @property
     def part(self) -> Part:
@@ -372,7 +387,7 @@ def _encode_index(entries: list[IndexEntry]) -> bytes:
                     entry.topic,
                     entry.partition,
                     entry.destination_zone,
-                    *part_elements(entry.part, None),
+                    *part_elements(entry, None),
                 ]
                 for entry in entries
             ]

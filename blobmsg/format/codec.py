@@ -18,12 +18,16 @@ if TYPE_CHECKING:
 __all__ = ["Codec", "compress", "decompress", "require_codec"]
 
 # On JSON records of 1 KiB zstd's level 1 is about twice as fast as its default 3 for a few
-# percent more bytes, and bytes to the store are free while CPU is not (bench/codecs.py).
+# percent more bytes, and bytes to the store are free while CPU is not (bench/format.py).
 ZSTD_LEVEL = 1
 
 # What RFC 8878 asks every decoder to support. A frame may ask for more only if its content
 # needs it, else 100 hostile bytes could claim a window of gigabytes.
 ZSTD_MIN_WINDOW_LIMIT_BYTES = 8 << 20
+
+
+# LZ4_MAX_INPUT_SIZE: what one lz4 block holds; the most a segment may have.
+MAX_BLOCK_BYTES = 0x7E000000
 
 
 class Codec(IntEnum):
@@ -92,6 +96,8 @@ def decompress(codec: Codec, data: Buffer, uncompressed_bytes: int) -> bytes:
 
     Threads: any; the GIL is released while lz4 and zstd run.
     """
+    if not 0 < uncompressed_bytes <= MAX_BLOCK_BYTES:
+        raise FormatError(f"{uncompressed_bytes} bytes uncompressed: not 1 to {MAX_BLOCK_BYTES}")
     if codec is Codec.NONE:
         result = data if isinstance(data, bytes) else bytes(data)
     elif codec is Codec.LZ4:

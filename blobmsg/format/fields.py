@@ -43,9 +43,12 @@ def pack(value: object) -> bytes:
     """Encode a value as msgpack in its shortest form.
 
     Raises:
-        ValueError: It is too large, or a str has no UTF-8.
+        FormatError: It is too large, or a str has no UTF-8.
     """
-    packed: bytes = _msgpack.packb(value)
+    try:
+        packed: bytes = _msgpack.packb(value)
+    except (ValueError, OverflowError) as error:
+        raise FormatError(f"can't be encoded: {error}") from error
     return packed
 
 

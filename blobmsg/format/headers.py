@@ -57,10 +57,7 @@ def encode_headers(column: Sequence[Headers | None]) -> bytes:
                     f" not {type(value).__name__}"
                 )
             flat += (name, value)
-    try:
-        return pack(flat)
-    except ValueError as error:  # a lone surrogate in a name, or too many elements
-        raise FormatError(f"headers can't be encoded: {error}") from error
+    return pack(flat)
 
 
 def decode_headers(data: bytes, records: int) -> list[Headers | None]:

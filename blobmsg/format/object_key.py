@@ -12,7 +12,7 @@ clock. Names are never reused; a repeated PUT uses the same name. Below the stor
 | expiry hour | `YYYYMMDDHH` in UTC, or `forever` | from its start on, the object may go |
 | zone | as isolation; `none` when unset | of the writer |
 | writer id | 32 hex digits, lower case | producer instance or member incarnation |
-| number | `0` or digits without a leading 0, at most 19 | counts the writer's objects |
+| number | `0` or digits without a leading 0, at most 18 | counts the writer's objects |
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ RESERVED_ISOLATIONS = frozenset({"history"})
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 OBJECT_KEY_PATTERN = (
     rf"(?P<isolation>{NAME_PATTERN})/(?P<shard>[0-9a-f])/(?P<expiry_hour>[0-9]{{10}}|forever)"
-    rf"/(?P<zone>{NAME_PATTERN})/(?P<writer_id>[0-9a-f]{{32}})-(?P<number>0|[1-9][0-9]{{0,18}})"
+    rf"/(?P<zone>{NAME_PATTERN})/(?P<writer_id>[0-9a-f]{{32}})-(?P<number>0|[1-9][0-9]{{0,17}})"
 )
 _OBJECT_KEY = re.compile(OBJECT_KEY_PATTERN)
-MAX_OBJECT_KEY_BYTES = 63 + 1 + 1 + 1 + 10 + 1 + 63 + 1 + 32 + 1 + 19
+MAX_OBJECT_KEY_BYTES = 63 + 1 + 1 + 1 + 10 + 1 + 63 + 1 + 32 + 1 + 18
 
 HOUR_MS = 3_600_000
 _DAY_MS = 24 * HOUR_MS

@@ -21,7 +21,7 @@ array, in this order:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from blobmsg.format.codec import Codec
 from blobmsg.format.errors import FormatError, UnsupportedFormatError
@@ -44,6 +44,8 @@ __all__ = [
     "PRODUCER_ID_BYTES",
     "Limits",
     "Part",
+    "PartLike",
+    "check_part",
     "part_elements",
     "part_of",
     "read_part_elements",
@@ -102,31 +104,61 @@ class Part:
     producer_id: bytes
 
     def __post_init__(self) -> None:
-        if not 1 <= self.records <= MAX_SEGMENT_RECORDS:
-            raise FormatError(f"a part has 1 to {MAX_SEGMENT_RECORDS} records, not {self.records}")
-        least_bytes = SEGMENT_HEADER_BYTES + MIN_RECORD_BYTES * self.records
-        if not least_bytes <= self.uncompressed_bytes <= MAX_SEGMENT_BYTES:
-            raise FormatError(
-                f"{self.records} records take {least_bytes} to {MAX_SEGMENT_BYTES} bytes,"
-                f" not {self.uncompressed_bytes}"
-            )
-        if self.codec is Codec.NONE and self.byte_range.length != self.uncompressed_bytes:
-            raise FormatError("an uncompressed part has two different lengths")
-        if not 0 <= self.checksum < 1 << 32:
-            raise FormatError(f"no CRC-32: {self.checksum}")
-        if not INT64_MIN <= self.first_timestamp_ms <= self.last_timestamp_ms <= INT64_MAX:
-            raise FormatError(
-                f"no span of time: {self.first_timestamp_ms} to {self.last_timestamp_ms}"
-            )
-        if len(self.producer_id) != PRODUCER_ID_BYTES:
-            raise FormatError(f"a producer id has {PRODUCER_ID_BYTES} bytes")
+        check_part(self)
 
 
-def part_elements(part: Part, default_producer_id: bytes | None) -> list[int | bytes | None]:
+class PartLike(Protocol):
+    """What parts and index entries have in common."""
+
+    @property
+    def byte_range(self) -> ByteRange: ...  # noqa: D102
+    @property
+    def records(self) -> int: ...  # noqa: D102
+    @property
+    def codec(self) -> Codec: ...  # noqa: D102
+    @property
+    def uncompressed_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def checksum(self) -> int: ...  # noqa: D102
+    @property
+    def first_timestamp_ms(self) -> int: ...  # noqa: D102
+    @property
+    def last_timestamp_ms(self) -> int: ...  # noqa: D102
+    @property
+    def producer_id(self) -> bytes: ...  # noqa: D102
+
+
+def check_part(part: PartLike) -> None:
+    """Check that a part's values fit each other and the limits of the format.
+
+    Raises:
+        FormatError: They don't.
+
+    Threads: any.
+    """
+    if not 1 <= part.records <= MAX_SEGMENT_RECORDS:
+        raise FormatError(f"a part has 1 to {MAX_SEGMENT_RECORDS} records, not {part.records}")
+    least_bytes = SEGMENT_HEADER_BYTES + MIN_RECORD_BYTES * part.records
+    if not least_bytes <= part.uncompressed_bytes <= MAX_SEGMENT_BYTES:
+        raise FormatError(
+            f"{part.records} records take {least_bytes} to {MAX_SEGMENT_BYTES} bytes,"
+            f" not {part.uncompressed_bytes}"
+        )
+    if part.codec is Codec.NONE and part.byte_range.length != part.uncompressed_bytes:
+        raise FormatError("an uncompressed part has two different lengths")
+    if not 0 <= part.checksum < 1 << 32:
+        raise FormatError(f"no CRC-32: {part.checksum}")
+    if not INT64_MIN <= part.first_timestamp_ms <= part.last_timestamp_ms <= INT64_MAX:
+        raise FormatError(f"no span of time: {part.first_timestamp_ms} to {part.last_timestamp_ms}")
+    if len(part.producer_id) != PRODUCER_ID_BYTES:
+        raise FormatError(f"a producer id has {PRODUCER_ID_BYTES} bytes")
+
+
+def part_elements(part: PartLike, default_producer_id: bytes | None) -> list[int | bytes | None]:
     """The elements of a part's array, in order.
 
     Args:
-        part: The part.
+        part: The part or index entry.
         default_producer_id: The id that need not be repeated; None: there is none.
 
     Returns:

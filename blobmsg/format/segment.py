@@ -28,8 +28,9 @@ segment's start and is padded with zero bytes to the next one.
 
 A column that is null in every record is absent: its flag is 0 and it takes no bytes.
 
-Measured on 2 cores of an Intel Xeon (KVM, Python 3.11), 16,384 records, 8-byte keys, 1 KiB
-values, least of 7: see `bench/format.py`.
+Measured by `bench/format.py` on one core of an Intel Xeon VM (x86-64, Python 3.11), 16,384
+records with 8-byte keys and 1 KiB values: encoding 0.11 µs per record plus the copy of the
+values, decoding 0.06 µs per record, 0.03 without keys.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from itertools import accumulate, repeat
 from operator import is_not
 from typing import NamedTuple
 
+from blobmsg.format.codec import MAX_BLOCK_BYTES
 from blobmsg.format.errors import FormatError, UnsupportedFormatError
 from blobmsg.format.fields import FieldReader
 from blobmsg.format.headers import Header, Headers, decode_headers, encode_headers
@@ -67,8 +69,8 @@ SEGMENT_VERSION = 1
 
 # A virtual offset has 20 bits for the place inside a notification, and 0 means "all of it".
 MAX_SEGMENT_RECORDS = (1 << 20) - 1
-# Arrow's binary columns have int32 offsets; keeping the whole segment below bounds each column.
-MAX_SEGMENT_BYTES = (1 << 31) - 1
+# Also below the int32 offsets of Arrow's binary columns.
+MAX_SEGMENT_BYTES = MAX_BLOCK_BYTES
 # A record whose key and value are null in a segment where all are: its timestamp remains.
 MIN_RECORD_BYTES = 8
 
