@@ -1,0 +1,371 @@
+"""Kept-alive HTTP/1.1 connections to one endpoint, for bodies of many MiB at little CPU.
+
+Decides which connection a request goes over and how long each wait on a socket may take; the
+request's deadline bounds every single one, so a peer that trickles can't hold a thread. A body
+goes from the caller's buffer to the socket and from the socket into the result without another
+copy; botocore's transport sends in blocks of 16 KiB and joins what it reads. Not an HTTP client
+for everyone: no redirects, cookies or compression, and it judges no status. A request that died
+on a kept-alive connection before any answer is sent once more on a new one, as every client does
+(the server closes idle connections when it likes); there are no other retries here.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import select
+import socket
+import ssl
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from blobmsg.clock import Clock
+    from blobmsg.store.base import Buffer
+
+__all__ = ["ConnectionPool", "Response"]
+
+CONNECT_TIMEOUT_MS = 5_000  # a lost SYN is repeated after 1 and 3 s; after 5 s the host is away
+JOINED_BODY_BYTES = 65_536  # smaller bodies go with the head in one packet and one system call
+SEND_BYTES = 4 << 20
+MAX_ERROR_BODY_BYTES = 65_536
+READ_BUFFER_BYTES = 65_536
+
+
+class Response:
+    """One answer; its body must be read before the connection can serve another request.
+
+    Threads: one.
+    """
+
+    def __init__(self, inner: http.client.HTTPResponse) -> None:
+        self._inner = inner
+        self.status = inner.status
+        self.headers: Mapping[str, str] = cast("Mapping[str, str]", inner.headers)
+
+    @property
+    def length(self) -> int | None:
+        """Bytes of body to come, where the server said so."""
+        return self._inner.length
+
+    def read_exactly(self, length_bytes: int) -> bytes:
+        """The body, which must have this length.
+
+        Raises:
+            IncompleteRead: The connection ended before.
+        """
+        # One read of the known length: CPython allocates the result once and lets the socket
+        # write into it.
+        data = self._inner.read(length_bytes)
+        if len(data) != length_bytes:
+            raise http.client.IncompleteRead(data, length_bytes - len(data))
+        return data
+
+    def read_error(self) -> bytes:
+        """The beginning of an error's body; nothing when it can't be read."""
+        with suppress(OSError, http.client.HTTPException):
+            return self._inner.read(MAX_ERROR_BODY_BYTES)
+        return b""
+
+    def is_finished(self) -> bool:
+        """The body was read to its end and the server keeps the connection open."""
+        with suppress(OSError, http.client.HTTPException):
+            # A body of length 0 or without a length is at its end only once a read said so.
+            if not self._inner.isclosed() and self._inner.length in {0, None}:
+                self._inner.read(1)
+        return self._inner.isclosed() and not self._inner.will_close
+
+
+class ConnectionPool:
+    """Connections to one endpoint.
+
+    Args:
+        endpoint_url: `http://host:port` or `https://host`; a path in it is ignored.
+        max_idle: Connections kept open while nobody uses them.
+        clock: Measures deadlines.
+        ca_file: Certificates to trust for https; the system's when None.
+        use_environment_proxy: Go through `HTTPS_PROXY` or `HTTP_PROXY` unless `NO_PROXY` names
+            the host.
+
+    Threads: any. `_lock` guards `_idle`, `_busy` and `_is_closed`; nothing waits under it.
+    """
+
+    def __init__(
+        self,
+        endpoint_url: str,
+        *,
+        max_idle: int,
+        clock: Clock,
+        ca_file: str | None = None,
+        use_environment_proxy: bool = True,
+    ) -> None:
+        parts = urlsplit(endpoint_url)
+        self._is_tls = parts.scheme == "https"
+        self._host = parts.hostname or ""
+        self._port = parts.port or (443 if self._is_tls else 80)
+        self.host_header = parts.netloc.rpartition("@")[2]
+        self.endpoint = f"{parts.scheme}://{self.host_header}"
+        self._max_idle = max_idle
+        self._clock = clock
+        self._tls = ssl.create_default_context(cafile=ca_file) if self._is_tls else None
+        self._proxy = _proxy_for(parts.scheme, self._host) if use_environment_proxy else None
+        self._lock = threading.Lock()
+        self._idle: list[socket.socket] = []  # last in, first out: the rest age and are dropped
+        self._busy: set[socket.socket] = set()
+        self._is_closed = False
+
+    @contextmanager
+    def exchange(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: Buffer | None = None,
+        *,
+        deadline_ms: int,
+    ) -> Iterator[Response]:
+        """Send a request and give its answer, whatever its status.
+
+        Args:
+            method: HTTP method.
+            target: Encoded path and query.
+            headers: As to be sent, `host` among them; `content-length` is added to a body.
+            body: Sent as it is; not changed meanwhile.
+            deadline_ms: Monotonic; every wait on the socket ends there.
+
+        Yields:
+            The answer, with its body unread.
+
+        Raises:
+            TimeoutError: The deadline came.
+            OSError: No connection, or it broke.
+            HTTPException: The peer does not speak HTTP, or stopped in the middle.
+        """
+        head = self._head(method, target, headers, body)
+        sock, response = self._first_answer(method, head, body, deadline_ms)
+        is_reusable = False
+        try:
+            wrapped = Response(response)
+            yield wrapped
+            is_reusable = wrapped.is_finished()
+        finally:
+            response.close()
+            self._give_back(sock, is_reusable=is_reusable)
+
+    def close(self) -> None:
+        """Close idle connections and break those in use, so that no thread goes on waiting."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+            busy = list(self._busy)
+        for sock in idle:
+            sock.close()
+        for sock in busy:
+            with suppress(OSError):
+                # Wakes the thread that waits on it. Not SSLSocket's own shutdown: that drops the
+                # cipher, and the other thread would read what is left as plain text.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+    def _head(
+        self, method: str, target: str, headers: Mapping[str, str], body: Buffer | None
+    ) -> bytes:
+        if self._proxy is not None and not self._is_tls:
+            target = self.endpoint + target
+        lines = [f"{method} {target} HTTP/1.1"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if body is not None:
+            lines.append(f"content-length: {memoryview(body).nbytes}")
+        if self._proxy is not None and not self._is_tls and self._proxy.authorization:
+            lines.append(f"proxy-authorization: {self._proxy.authorization}")
+        if any("\r" in line or "\n" in line for line in lines):
+            raise ValueError("a header or path of an S3 request has a line break in it")
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+    def _first_answer(
+        self, method: str, head: bytes, body: Buffer | None, deadline_ms: int
+    ) -> tuple[socket.socket, http.client.HTTPResponse]:
+        """Send until something is answered: over a kept-alive connection, else over a new one."""
+        kept = self._take_idle()
+        if kept is not None:
+            try:
+                return kept, self._send(kept, method, head, body, deadline_ms)
+            except TimeoutError:
+                self._give_back(kept, is_reusable=False)
+                raise
+            except (OSError, http.client.RemoteDisconnected):
+                self._give_back(kept, is_reusable=False)
+            except BaseException:
+                self._give_back(kept, is_reusable=False)
+                raise
+        fresh = self._connect(deadline_ms)
+        try:
+            return fresh, self._send(fresh, method, head, body, deadline_ms)
+        except BaseException:
+            self._give_back(fresh, is_reusable=False)
+            raise
+
+    def _send(
+        self, sock: socket.socket, method: str, head: bytes, body: Buffer | None, deadline_ms: int
+    ) -> http.client.HTTPResponse:
+        broken: OSError | None = None
+        try:
+            rest = memoryview(b"" if body is None else body).cast("B")
+            if rest.nbytes <= JOINED_BODY_BYTES:
+                head, rest = head + rest.tobytes(), rest[:0]
+            self._send_all(sock, memoryview(head), deadline_ms)
+            self._send_all(sock, rest, deadline_ms)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            # A server that refuses a large upload answers and hangs up before it has read all:
+            # its answer waits in our buffer and is the better error.
+            broken = error
+        response = http.client.HTTPResponse(
+            cast("socket.socket", _TimedSocket(sock, self._clock, deadline_ms)), method=method
+        )
+        try:
+            response.begin()
+        except BaseException as error:
+            response.close()
+            if broken is not None and isinstance(error, (OSError, http.client.HTTPException)):
+                raise broken from None
+            raise
+        return response
+
+    def _send_all(self, sock: socket.socket, rest: memoryview, deadline_ms: int) -> None:
+        while rest:
+            sock.settimeout(_remaining_s(self._clock, deadline_ms))
+            rest = rest[sock.send(rest[:SEND_BYTES]) :]
+
+    def _take_idle(self) -> socket.socket | None:
+        while True:
+            with self._lock:
+                self._check_open()
+                if not self._idle:
+                    return None
+                sock = self._idle.pop()
+                self._busy.add(sock)
+            # Something to read on an idle connection is its end (or nonsense): not usable.
+            poller = select.poll()
+            poller.register(sock, select.POLLIN)
+            if not poller.poll(0):
+                return sock
+            self._give_back(sock, is_reusable=False)
+
+    def _connect(self, deadline_ms: int) -> socket.socket:
+        timeout_s = min(_remaining_s(self._clock, deadline_ms), CONNECT_TIMEOUT_MS / 1000)
+        proxy = self._proxy
+        address = (self._host, self._port) if proxy is None else (proxy.host, proxy.port)
+        sock = socket.create_connection(address, timeout_s)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                if proxy is not None:
+                    self._open_tunnel(sock, proxy, deadline_ms)
+                sock.settimeout(_remaining_s(self._clock, deadline_ms))
+                sock = self._tls.wrap_socket(sock, server_hostname=self._host)
+            with self._lock:
+                self._check_open()
+                self._busy.add(sock)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _open_tunnel(self, sock: socket.socket, proxy: _Proxy, deadline_ms: int) -> None:
+        authority = f"{self._host}:{self._port}"
+        head = f"CONNECT {authority} HTTP/1.1\r\nhost: {authority}\r\n"
+        if proxy.authorization:
+            head += f"proxy-authorization: {proxy.authorization}\r\n"
+        self._send_all(sock, memoryview(f"{head}\r\n".encode("latin-1")), deadline_ms)
+        # Unbuffered, else the reader could swallow the first bytes of TLS.
+        response = http.client.HTTPResponse(
+            cast("socket.socket", _TimedSocket(sock, self._clock, deadline_ms, buffer_bytes=1)),
+            method="CONNECT",
+        )
+        response.begin()
+        if response.status != 200:
+            raise OSError(
+                f"proxy {proxy.host}:{proxy.port} refused a tunnel to {authority}: "
+                f"{response.status} {response.reason}"
+            )
+
+    def _give_back(self, sock: socket.socket, *, is_reusable: bool) -> None:
+        with self._lock:
+            self._busy.discard(sock)
+            if is_reusable and not self._is_closed and len(self._idle) < self._max_idle:
+                self._idle.append(sock)
+                return
+        sock.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectionAbortedError("the store has been closed")
+
+
+class _TimedSocket:
+    """What `HTTPResponse` wants of a socket: a file to read from, here one with a deadline."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        clock: Clock,
+        deadline_ms: int,
+        buffer_bytes: int = READ_BUFFER_BYTES,
+    ) -> None:
+        self._reader = _TimedReader(sock, clock, deadline_ms)
+        self._buffer_bytes = buffer_bytes
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """A buffered file; closing it leaves the connection open."""
+        if mode != "rb":
+            raise ValueError(f"mode {mode!r}")
+        return io.BufferedReader(self._reader, self._buffer_bytes)
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads a socket; no read waits past the deadline. Threads: one."""
+
+    def __init__(self, sock: socket.socket, clock: Clock, deadline_ms: int) -> None:
+        super().__init__()
+        self._sock = sock
+        self._clock = clock
+        self._deadline_ms = deadline_ms
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader's only call
+        self._sock.settimeout(_remaining_s(self._clock, self._deadline_ms))
+        return self._sock.recv_into(buffer)
+
+
+class _Proxy:
+    """An HTTP proxy from the environment."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        self.host = parts.hostname or ""
+        self.port = parts.port or 80
+        self.authorization = ""
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self.authorization = "Basic " + base64.b64encode(pair.encode()).decode()
+
+
+def _proxy_for(scheme: str, host: str) -> _Proxy | None:
+    url = getproxies().get(scheme)
+    return _Proxy(url) if url and not proxy_bypass(host) else None
+
+
+def _remaining_s(clock: Clock, deadline_ms: int) -> float:
+    remaining_ms = deadline_ms - clock.now_ms()
+    if remaining_ms <= 0:
+        raise TimeoutError("the deadline came")
+    return remaining_ms / 1000

@@ -1,0 +1,494 @@
+"""Objects in S3 or in what speaks its protocol: `s3://bucket/prefix`.
+
+PUT, GET and HEAD go over our own connections, signed here: boto3 costs 1 ms of CPU per request
+and twice the CPU of the bare socket per byte, which is what a consumer of many small ranges
+mostly pays for (bench in docs/results.md). Credentials, endpoints, listing and deleting are the
+SDK's. One call is one request (one more after expired credentials were renewed); retries, counts
+and limits are wrappers. Every PUT carries a CRC32 that the store checks before it says yes.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+from blobmsg.errors import BlobmsgError, ConfigError, StoreDenied, StoreTimeout, StoreUnavailable
+from blobmsg.store.base import Buffer, ObjectInfo, check_key, range_outside_object
+from blobmsg.store.connections import ConnectionPool, Response
+from blobmsg.store.s3_errors import (
+    Refusal,
+    S3Request,
+    answer_error,
+    network_error,
+    parse_refusal,
+)
+from blobmsg.store.s3_signature import Identity, encode_path, sign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from mypy_boto3_s3.client import S3Client
+
+    from blobmsg.clock import Clock
+    from blobmsg.config import S3Settings
+    from blobmsg.format.ranges import ByteRange
+
+__all__ = ["S3Store"]
+
+DELETE_KEYS_PER_REQUEST = 1000
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sdk:
+    """One generation of what the SDK gave us; replaced as a whole when credentials are renewed."""
+
+    client: S3Client
+    credentials: Any  # botocore.credentials.Credentials, which has no public type
+    region: str
+    ca_bundle: str | None
+
+
+class S3Store:
+    """Objects below a prefix of one bucket.
+
+    Args:
+        bucket: Its name.
+        prefix: Without slashes at its ends; empty for the whole bucket.
+        s3: Endpoint, region, credentials, encryption.
+        request_timeout_ms: Longest time for one request.
+        max_connections: Threads that use the store at once.
+        clock: Deadlines and the signature's date.
+
+    Raises:
+        ConfigError: The extra is not installed, or the settings contradict the SDK.
+
+    Threads: any. `_sdk_lock` guards the replacement of `_sdk`; readers take it without.
+    """
+
+    def __init__(
+        self,
+        bucket: str,
+        prefix: str,
+        s3: S3Settings,
+        *,
+        request_timeout_ms: int,
+        max_connections: int,
+        clock: Clock,
+    ) -> None:
+        if bucket.endswith("--x-s3"):
+            raise ConfigError(
+                f"bucket {bucket!r} is a directory bucket (S3 Express), which blobmsg does not "
+                "speak to: use a general purpose bucket"
+            )
+        self._bucket = bucket
+        self._prefix = f"{prefix}/" if prefix else ""
+        self._s3 = s3
+        self._request_timeout_ms = request_timeout_ms
+        self._max_connections = max_connections
+        self._clock = clock
+        self._is_closed = False
+        self._sdk_lock = threading.Lock()
+        self._sdk = self._load_sdk()
+        from botocore.httpsession import get_cert_path
+
+        write_url = self._bucket_url(self._sdk.client)
+        ca_file = self._sdk.ca_bundle or get_cert_path(True)
+        self._write_path = urlsplit(write_url).path.rstrip("/")
+        self._write_pool = ConnectionPool(
+            write_url, max_idle=max_connections, clock=clock, ca_file=ca_file
+        )
+        self._read_pool, self._read_path = self._write_pool, self._write_path
+        if s3.read_endpoint_url:
+            self._read_path = f"{urlsplit(s3.read_endpoint_url).path.rstrip('/')}/{bucket}"
+            self._read_pool = ConnectionPool(
+                s3.read_endpoint_url, max_idle=max_connections, clock=clock, ca_file=ca_file
+            )
+        self._place = f"s3://{bucket}/{self._prefix} at {self._write_pool.endpoint}"
+        self._put_headers = _encryption_headers(s3)
+
+    def put(self, key: str, data: Buffer, *, deadline_ms: int) -> None:
+        """See `Store.put`; the store refuses bytes that were damaged on the way."""
+        checksum = zlib.crc32(data).to_bytes(4, "big")
+        headers = {
+            **self._put_headers,
+            "content-type": "application/octet-stream",
+            "x-amz-checksum-crc32": base64.b64encode(checksum).decode(),
+        }
+
+        asked = self._asked("PUT", key)
+        self._request(asked, headers, data, _skip_body, deadline_ms=deadline_ms)
+
+    def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
+        """See `Store.get_range`."""
+        headers = {"range": f"bytes={byte_range.start}-{byte_range.end - 1}"}
+
+        asked = self._asked("GET", key, byte_range)
+
+        def read(response: Response) -> bytes:
+            _check_partial(response, byte_range, asked)
+            return response.read_exactly(byte_range.length)
+
+        return self._request(asked, headers, None, read, deadline_ms=deadline_ms)
+
+    def size(self, key: str) -> int:
+        """See `Store.size`."""
+        return self._request(self._asked("HEAD", key), {}, None, _content_length)
+
+    def get_tail(self, key: str, length_bytes: int) -> bytes:
+        """See `Store.get_tail`."""
+        if length_bytes <= 0:
+            return b""
+
+        def read(response: Response) -> bytes:
+            length = response.length
+            if length is None or length > length_bytes:
+                raise _RangeIgnored
+            return response.read_exactly(length)
+
+        headers = {"range": f"bytes=-{length_bytes}"}
+        try:
+            return self._request(self._asked("GET", key), headers, None, read)
+        except ConfigError as error:
+            if error.details.get("s3_code") == "InvalidRange":  # an empty object has no last byte
+                return b""
+            raise
+
+    def list_keys(self, prefix: str = "", start_after: str = "") -> Iterator[ObjectInfo]:
+        """See `Store.list_keys`; one request per 1000 keys."""
+        self._check_open()
+        arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix + prefix}
+        if start_after:
+            arguments["StartAfter"] = self._prefix + start_after
+        while True:
+            page = self._sdk_call("list", prefix, "list_objects_v2", arguments)
+            for item in page.get("Contents", ()):
+                key = item["Key"][len(self._prefix) :]
+                if key and not key.endswith("/"):  # folders that consoles make
+                    yield ObjectInfo(key, item["Size"])
+            if not page.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """See `Store.delete`; one request per 1000 keys."""
+        self._check_open()
+        for key in keys:
+            check_key(key)
+        for first in range(0, len(keys), DELETE_KEYS_PER_REQUEST):
+            part = keys[first : first + DELETE_KEYS_PER_REQUEST]
+            objects = [{"Key": self._prefix + key} for key in part]
+            arguments = {"Bucket": self._bucket, "Delete": {"Objects": objects, "Quiet": True}}
+            answer = self._sdk_call("delete", part[0], "delete_objects", arguments)
+            for error in answer.get("Errors", ()):
+                code = error.get("Code", "")
+                if code != "NoSuchKey":
+                    status = 503 if code in {"InternalError", "SlowDown"} else 403
+                    refusal = Refusal(status, code, error.get("Message", ""))
+                    key = error.get("Key", "")[len(self._prefix) :]
+                    raise answer_error(
+                        refusal,
+                        self._asked("delete", key),
+                        timestamp_ms=self._clock.timestamp_ms(),
+                    )
+
+    def describe(self) -> str:
+        """Bucket, prefix and endpoint."""
+        return self._place
+
+    def close(self) -> None:
+        """See `Store.close`; requests under way end with an error."""
+        self._is_closed = True
+        self._write_pool.close()
+        self._read_pool.close()
+        self._sdk.client.close()
+
+    def _request(
+        self,
+        asked: S3Request,
+        headers: Mapping[str, str],
+        body: Buffer | None,
+        finish: Callable[[Response], _T],
+        *,
+        deadline_ms: int | None = None,
+    ) -> _T:
+        self._check_open()
+        check_key(asked.key)
+        latest_ms = self._clock.now_ms() + self._request_timeout_ms
+        deadline_ms = latest_ms if deadline_ms is None else min(deadline_ms, latest_ms)
+        is_write = asked.operation == "PUT"
+        pool = self._write_pool if is_write else self._read_pool
+        base_path = self._write_path if is_write else self._read_path
+        path = encode_path(f"{base_path}/{self._prefix}{asked.key}")
+        sdk = self._sdk
+        answer = self._exchange(sdk, pool, asked, path, headers, body, finish, deadline_ms)
+        if isinstance(answer, Refusal) and answer.is_expired_token and self._renew(sdk):
+            sdk = self._sdk
+            answer = self._exchange(sdk, pool, asked, path, headers, body, finish, deadline_ms)
+        if isinstance(answer, Refusal):
+            asked = replace(asked, identity=_describe_identity(sdk.credentials))
+            raise answer_error(answer, asked, timestamp_ms=self._clock.timestamp_ms())
+        return answer
+
+    def _exchange(
+        self,
+        sdk: _Sdk,
+        pool: ConnectionPool,
+        asked: S3Request,
+        path: str,
+        headers: Mapping[str, str],
+        body: Buffer | None,
+        finish: Callable[[Response], _T],
+        deadline_ms: int,
+    ) -> _T | Refusal:
+        method = asked.operation
+        signed = {"host": pool.host_header, **headers}
+        sign(
+            method,
+            path,
+            signed,
+            identity=self._identity(sdk, asked),
+            region=sdk.region,
+            timestamp_ms=self._clock.timestamp_ms(),
+        )
+        with (
+            self._translated_network_errors(asked, pool.endpoint),
+            pool.exchange(method, path, signed, body, deadline_ms=deadline_ms) as response,
+        ):
+            if 200 <= response.status < 300:
+                return finish(response)
+            error_body = b"" if method == "HEAD" else response.read_error()
+            return parse_refusal(method, response.status, response.headers, error_body)
+
+    def _sdk_call(
+        self, operation: str, key: str, method: str, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        asked = self._asked(operation, key)
+        sdk = self._sdk
+        try:
+            try:
+                return _call(sdk, method, arguments)
+            except ClientError as error:
+                if not _refusal_of(error.response).is_expired_token or not self._renew(sdk):
+                    raise
+                sdk = self._sdk
+                return _call(sdk, method, arguments)
+        except ClientError as error:
+            asked = replace(asked, identity=_describe_identity(sdk.credentials))
+            refusal = _refusal_of(error.response)
+            raise answer_error(refusal, asked, timestamp_ms=self._clock.timestamp_ms()) from error
+        except BotoCoreError as error:
+            raise _sdk_error(error, asked, self._write_pool.endpoint) from error
+
+    @contextmanager
+    def _translated_network_errors(self, asked: S3Request, endpoint: str) -> Iterator[None]:
+        try:
+            yield
+        except _RangeIgnored:
+            raise ConfigError(
+                f"{asked} was answered with other bytes than asked for: {endpoint} ignores ranges; "
+                "fix blobmsg.s3.endpoint.url or blobmsg.s3.read.endpoint.url",
+                **asked.details(),
+            ) from None
+        except (OSError, HTTPException) as error:
+            raise network_error(error, asked, endpoint=endpoint) from error
+
+    def _identity(self, sdk: _Sdk, asked: S3Request) -> Identity:
+        from botocore.exceptions import BotoCoreError
+
+        if sdk.credentials is None:
+            raise StoreDenied(
+                f"{asked} not sent: no credentials found; set blobmsg.s3.access.key.id and "
+                "blobmsg.s3.secret.access.key, or what the AWS SDK reads (environment, profile, "
+                "role)",
+                **asked.details(),
+            )
+        try:
+            frozen = sdk.credentials.get_frozen_credentials()
+        except BotoCoreError as error:
+            raise _sdk_error(error, asked, self._write_pool.endpoint) from error
+        except RuntimeError as error:  # botocore: refreshed, but still expired
+            raise StoreDenied(
+                f"{asked} not sent: {error}; identity: {asked.identity}",
+                expired=True,
+                **asked.details(),
+            ) from error
+        return Identity(frozen.access_key, frozen.secret_key, frozen.token)
+
+    def _renew(self, seen: _Sdk) -> bool:
+        """Ask the SDK's chain again, once for all threads that saw these credentials expire."""
+        if self._s3.access_key_id:
+            return False  # our own settings do not change
+        with self._sdk_lock:
+            if self._sdk is seen:
+                self._sdk = self._load_sdk()
+        return True
+
+    def _load_sdk(self) -> _Sdk:
+        try:
+            import boto3
+            import botocore.session
+            from botocore.config import Config
+            from botocore.exceptions import BotoCoreError
+        except ImportError as error:
+            raise ConfigError(
+                's3:// stores need the extra "s3": pip install "blobmsg[s3]"'
+            ) from error
+        timeout_s = self._request_timeout_ms / 1000
+        config = Config(
+            connect_timeout=min(5.0, timeout_s),
+            read_timeout=timeout_s,
+            max_pool_connections=self._max_connections,
+            retries={"total_max_attempts": 1},  # ours retry, with one budget and one limiter
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            s3={"addressing_style": "path"} if self._s3.endpoint_url else {},
+        )
+        try:
+            core = botocore.session.get_session()
+            session = boto3.session.Session(
+                botocore_session=core,
+                aws_access_key_id=self._s3.access_key_id,
+                aws_secret_access_key=self._s3.secret_access_key,
+                region_name=self._s3.region,
+            )
+            client = session.client("s3", endpoint_url=self._s3.endpoint_url, config=config)
+            credentials = session.get_credentials()
+        except (BotoCoreError, ValueError) as error:
+            raise ConfigError(f"the AWS SDK refuses its settings: {error}") from error
+        region = client.meta.region_name
+        return _Sdk(
+            client=client,
+            credentials=credentials,
+            region="us-east-1" if region in {None, "aws-global"} else region,
+            ca_bundle=core.get_config_variable("ca_bundle"),
+        )
+
+    def _bucket_url(self, client: S3Client) -> str:
+        """Where the bucket is, as the SDK resolves it."""
+        import boto3
+        from botocore import UNSIGNED
+        from botocore.config import Config
+
+        if self._s3.endpoint_url:
+            url = f"{self._s3.endpoint_url.rstrip('/')}/{self._bucket}"
+        else:
+            # An unsigned url of one object, without the object: the SDK's rules for addressing
+            # style, dual stack, partitions and the settings of profiles all apply.
+            unsigned = boto3.session.Session(region_name=client.meta.region_name).client(
+                "s3", config=Config(signature_version=UNSIGNED)
+            )
+            url = unsigned.generate_presigned_url(
+                "get_object", Params={"Bucket": self._bucket, "Key": "k"}
+            )
+            url = url.partition("?")[0].removesuffix("/k")
+            unsigned.close()
+        return url
+
+    def _asked(self, operation: str, key: str, byte_range: ByteRange | None = None) -> S3Request:
+        return S3Request(
+            operation=operation,
+            place=self._place,
+            bucket=self._bucket,
+            key=key,
+            byte_range=byte_range,
+        )
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError(f"store {self.describe()} has been closed")
+
+
+def _call(sdk: _Sdk, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    answer: dict[str, Any] = getattr(sdk.client, method)(**arguments)
+    return answer
+
+
+def _skip_body(response: Response) -> None:
+    response.read_exactly(response.length or 0)
+
+
+def _content_length(response: Response) -> int:
+    return int(response.headers["content-length"])
+
+
+class _RangeIgnored(Exception):
+    """The answer has other bytes than the range."""
+
+
+def _check_partial(response: Response, byte_range: ByteRange, asked: S3Request) -> None:
+    """Refuse, before memory is taken for it, an answer that is not the range."""
+    # "bytes 5-9/100" of a 206; a 200 carries the whole object.
+    place, _, total = response.headers.get("content-range", "").partition("/")
+    first, _, last = place.removeprefix("bytes ").partition("-")
+    if not (first.isdigit() and last.isdigit()):
+        if byte_range.start == 0 and response.length == byte_range.length:
+            return
+        raise _RangeIgnored
+    if int(first) == byte_range.start and int(last) < byte_range.end - 1:
+        size_bytes = int(total) if total.isdigit() else None
+        raise range_outside_object(
+            asked.place, asked.key, byte_range, size_bytes, bucket=asked.bucket
+        )
+    if int(first) != byte_range.start or int(last) != byte_range.end - 1:
+        raise _RangeIgnored
+
+
+def _encryption_headers(s3: S3Settings) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    if s3.sse:
+        headers["x-amz-server-side-encryption"] = s3.sse
+    if s3.sse_kms_key_id:
+        headers.setdefault("x-amz-server-side-encryption", "aws:kms")
+        headers["x-amz-server-side-encryption-aws-kms-key-id"] = s3.sse_kms_key_id
+    return headers
+
+
+def _describe_identity(credentials: Any) -> str:  # noqa: ANN401  (botocore's, without a public type)
+    """Who asks, without a secret: key id, source and end of life, as far as the SDK knows."""
+    if credentials is None:
+        return "none"
+    key_id = getattr(credentials, "_access_key", None) or credentials.access_key
+    # Reading `access_key` of renewable credentials may renew them; the fields just tell.
+    expiry = getattr(credentials, "_expiry_time", None)
+    end = f", valid until {expiry:%Y-%m-%d %H:%M:%S} UTC" if expiry else ""
+    return f"access key {key_id} from {credentials.method}{end}"
+
+
+def _refusal_of(response: Mapping[str, Any]) -> Refusal:
+    error = response.get("Error", {})
+    metadata = response.get("ResponseMetadata", {})
+    headers = metadata.get("HTTPHeaders", {})
+    return Refusal(
+        status=metadata.get("HTTPStatusCode", 0),
+        code=error.get("Code", ""),
+        message=error.get("Message", ""),
+        region=error.get("Region", "") or headers.get("x-amz-bucket-region", ""),
+        request_id=metadata.get("RequestId", ""),
+        date=headers.get("date", ""),
+    )
+
+
+def _sdk_error(error: Exception, asked: S3Request, endpoint: str) -> BlobmsgError:
+    """The error for what the SDK raises instead of an answer."""
+    from botocore import exceptions as sdk
+
+    details = asked.details()
+    if isinstance(error, (sdk.ConnectTimeoutError, sdk.ReadTimeoutError)):
+        return StoreTimeout(f"{asked} got no answer from {endpoint} in time", **details)
+    if isinstance(error, (sdk.NoCredentialsError, sdk.PartialCredentialsError)):
+        return StoreDenied(f"{asked} not sent: {error}; fix the credentials", **details)
+    if isinstance(error, (sdk.TokenRetrievalError, sdk.UnauthorizedSSOTokenError)):
+        return StoreDenied(f"{asked} not sent, log in again: {error}", **details)
+    if isinstance(error, sdk.ParamValidationError):
+        return ConfigError(f"{asked} not sent, the SDK refuses it: {error}", **details)
+    # Connections, endpoints, services that give credentials: they come back.
+    return StoreUnavailable(f"{asked} failed at {endpoint}: {error}", **details)
