@@ -2,9 +2,8 @@
 
 Decides which keys are ours, what the environment fills in, and which settings contradict each
 other (`validate`). Never keeps or changes the user's dict, and never judges a librdkafka setting:
-those go down untouched. The table of our settings is `blobmsg.settings_table`.
-
-`python -m blobmsg.config` writes `docs/settings.md` to standard output.
+those go down untouched. The table of our settings is `blobmsg.settings_table`,
+their page in the docs `blobmsg.settings_page`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import functools
 import importlib.util
 import logging
 import re
-import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -24,7 +22,7 @@ from blobmsg.errors import ConfigError
 from blobmsg.kafka_settings import KafkaView
 from blobmsg.setting import PREFIX, Setting
 from blobmsg.setting_values import Destination, is_zone_name
-from blobmsg.settings_table import SETTINGS, settings_page
+from blobmsg.settings_table import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +33,8 @@ logger = logging.getLogger("blobmsg.config")
 
 _BY_KEY: Final = {setting.key: setting for setting in SETTINGS}
 _BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
-_NAMED_STORE: Final = re.compile(r"blobmsg\.store\.([a-z0-9]+)\.url")
-_NAMED_STORE_VARIABLE: Final = re.compile(r"BLOBMSG_STORE_([A-Z0-9]+)_URL")
+_NAMED_STORE: Final = re.compile(r"blobmsg\.store\.([a-z0-9]{1,32})\.url")
+_NAMED_STORE_VARIABLE: Final = re.compile(r"BLOBMSG_STORE_([A-Z0-9]{1,32})_URL")
 _STORE_URL: Final = _BY_KEY["blobmsg.store.url"]
 _VARIABLE_PREFIX: Final = "BLOBMSG_"
 _OUR_OWN_VARIABLES: Final = ("BLOBMSG_TEST_", "BLOBMSG_DEV_")
@@ -226,7 +224,7 @@ def _is_ours(key: object) -> bool:
 def _unknown_key_text(key: str) -> str:
     text = f'No such configuration property: "{key}"'
     if key.startswith("blobmsg.store.") and key.endswith(".url"):
-        return f"{text}. Names of stores are lower-case letters and digits"
+        return f"{text}. Names of stores are lower-case letters and digits, 32 at most"
     # Without the shared prefix, which would make everything look alike.
     names = [known.removeprefix(PREFIX) for known in _BY_KEY]
     nearest = difflib.get_close_matches(key.removeprefix(PREFIX), names, n=1, cutoff=0.6)
@@ -277,7 +275,7 @@ def _read(setting: Setting, value: object, variable: str) -> Any:  # noqa: ANN40
 
 
 def _named_stores(given: Mapping[str, tuple[object, str]]) -> dict[str, str]:
-    stores = {}
+    stores: dict[str, str] = {}
     for key, (value, variable) in given.items():
         name = _NAMED_STORE.fullmatch(key)
         if name is not None:
@@ -331,7 +329,3 @@ def _choose_zone(
         name,
     )
     return None
-
-
-if __name__ == "__main__":
-    sys.stdout.write(settings_page())

@@ -252,7 +252,7 @@ def _idempotence(view: KafkaView) -> dict[str, Any]:
     if wished:
         return {} if view.is_set("enable.idempotence") else {"enable.idempotence": True}
     ours: dict[str, Any] = {"enable.idempotence": True, "acks": _ACKS_ALL}
-    raised = []
+    raised: list[str] = []
     if view.is_set("enable.idempotence"):
         raised.append("enable.idempotence=true")
     if view.acks != _ACKS_ALL:

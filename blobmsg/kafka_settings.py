@@ -50,6 +50,7 @@ _OFFSET_RESET: Final = {
 _STICKY_LINGER_MAX_MS: Final = 900_000  # librdkafka's own ceiling
 _DEFAULT_TRANSACTION_TIMEOUT_MS: Final = 60_000
 _ACKS_ALL: Final = -1
+_NO_GROUP: Final = "Failed to create consumer: group.id must be set"
 
 
 # -- the dict ---------------------------------------------------------------------------------
@@ -70,7 +71,7 @@ def collect_config(
 
     Raises:
         TypeError: No dict, or more than one argument.
-        ValueError: A consumer without `group.id`.
+        ValueError: A consumer without `group.id`, or with an empty one.
     """
     if len(args) > 1:
         raise TypeError("expected tuple containing single dict")
@@ -80,12 +81,15 @@ def collect_config(
         raise TypeError("expected configuration dict")
     conf: dict[str, Any] = {**(args[0] if args else {}), **kwargs}
     if is_consumer and "group.id" not in conf:
-        raise ValueError("Failed to create consumer: group.id must be set")
+        raise ValueError(_NO_GROUP)
     topic_conf: Any = conf.get("default.topic.config")
     # Without keys() it stays in place and the stock class says what is wrong with it.
     if hasattr(topic_conf, "keys"):
         conf.update(topic_conf)
         del conf["default.topic.config"]
+    if is_consumer and _text(conf["group.id"]) is None:
+        # Stock takes an empty one and then aborts the whole process on an assertion (2.16.1).
+        raise ValueError(_NO_GROUP)
     return conf
 
 
@@ -282,7 +286,7 @@ class KafkaView:
             conf: What `collect_config` returned. Other keys, ours included, are ignored.
         """
         values: dict[str, Any] = {}
-        explicit = set()
+        explicit: set[str] = set()
         for key, value in conf.items():
             name = canonical_name(key)
             if name not in _INTERPRETED:

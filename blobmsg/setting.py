@@ -6,8 +6,8 @@ Refuses in librdkafka's words where it has some. Never knows which settings ther
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -51,10 +51,8 @@ def text_of(value: object) -> str:
         return str(int(value))  # librdkafka reads the integer part of "16e6", too
     if isinstance(value, (str, int, float)):
         return str(value)
-    if isinstance(value, os.PathLike):
-        path = os.fspath(value)
-        if isinstance(path, str):
-            return path
+    if isinstance(value, PurePath):
+        return str(value)
     raise ValueError(f"expected text, a number or a boolean, not {type(value).__name__}")
 
 
@@ -105,7 +103,7 @@ class Setting:
             return ", ".join(self.choices)
         if self.minimum is None or self.maximum is None:
             return ""
-        return f"{self.minimum:.15g}..{self.maximum:.15g}"
+        return f"{_plain(self.minimum)}..{_plain(self.maximum)}"
 
     def read(self, given: object) -> object:
         """Turn what a user gave into the setting's value.
@@ -165,3 +163,7 @@ class Setting:
         if self.choices:
             return " or ".join(c for c in self.choices if not c.startswith(self.not_yet))
         return "another value"
+
+
+def _plain(bound: float) -> str:
+    return str(int(bound)) if bound == int(bound) else str(bound)

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+from blobmsg.format.object_key import NAME_PATTERN, NO_ZONE, RESERVED_ISOLATIONS
 from blobmsg.kafka_settings import parse_librdkafka_bool, parse_librdkafka_int
 from blobmsg.setting import Kind
 
 __all__ = ["Destination", "is_zone_name"]
 
-_INTEGER: Final = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|\d+)\s*")
+_INTEGER: Final = re.compile(r"\s*[+-]?(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9]\d*)\s*")
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
-# What may stand between two slashes of an object key.
-_PATH_ELEMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME: Final = re.compile(NAME_PATTERN)
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _STORE_SCHEMES: Final = ("s3", "file", "memory", "gs", "az")
 
@@ -120,22 +120,22 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 def is_zone_name(text: str) -> bool:
     """The text can name a zone: it can stand in an object key, and `none` means no zone."""
-    return _PATH_ELEMENT.fullmatch(text) is not None and text != "none"
+    return _NAME.fullmatch(text) is not None and text != NO_ZONE
 
 
 def _zone(text: str) -> str:
     zone = text.strip()
     if not is_zone_name(zone):
-        raise ValueError("expected letters, digits, '.', '_' and '-', 64 at most; not none")
+        raise ValueError("expected letters, digits, '.', '_' and '-', 63 at most; not none")
     return zone
 
 
 def _isolation(text: str) -> str:
     name = text.strip()
-    if _PATH_ELEMENT.fullmatch(name) is None:
-        raise ValueError("expected letters, digits, '.', '_' and '-', 64 at most")
-    if name == "history":
-        raise ValueError("history is reserved for rewritten objects; choose another name")
+    if _NAME.fullmatch(name) is None:
+        raise ValueError("expected letters, digits, '.', '_' and '-', 63 at most")
+    if name in RESERVED_ISOLATIONS:
+        raise ValueError("expected another name, this one is reserved")
     return name
 
 

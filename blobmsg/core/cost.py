@@ -16,14 +16,16 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
     "BUILT_IN_PRICES",
+    "GIB",
     "HOURS_PER_MONTH",
+    "NEVER_BYTES",
     "NOTIFICATION_BYTES",
     "RECORD_OVERHEAD_BYTES",
     "Bill",
@@ -47,6 +49,8 @@ NOTIFICATION_BYTES: Final = 340
 #: A record in a Kafka batch beside its key, value and headers: lengths, offset and timestamp
 #: deltas, attributes, its share of the batch's 61 bytes. Typical, not a bound.
 RECORD_OVERHEAD_BYTES: Final = 12
+#: Larger than any batch: the store never pays.
+NEVER_BYTES: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,8 @@ class PriceTable:
                 not isinstance(value, int) or isinstance(value, bool)
             ):
                 raise ValueError(f"{name} is {value!r}: expected a whole number")
-        return cls(**{**known, **prices})
+        values: dict[str, Any] = {**known, **prices}
+        return cls(**values)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PriceTable:
@@ -139,12 +144,12 @@ class PriceTable:
             ValueError: Not JSON, not an object, or as `from_mapping`.
         """
         try:
-            prices = json.loads(text)
+            prices: Any = json.loads(text)
         except RecursionError:
             raise ValueError("the price table is nested too deeply") from None
         if not isinstance(prices, dict):
             raise ValueError("the price table is not a JSON object")  # noqa: TRY004  (bad data)
-        return cls.from_mapping(prices)
+        return cls.from_mapping(cast("dict[str, object]", prices))
 
 
 _PRICE_FIELDS: Final = (
@@ -207,8 +212,7 @@ def break_even_bytes(
 ) -> int:
     """Smallest batch that is not dearer as an object than through Kafka.
 
-    About 110 KiB at list prices. `sys.maxsize`-like infinity does not occur: with crossing free
-    of charge the answer is `NEVER_BYTES`, larger than any batch.
+    About 110 KiB at list prices; `NEVER_BYTES` where crossing is free of charge.
     """
     return _worth_bytes(
         object_usd(notifications, prices, groups=groups, gets_per_group=gets_per_group), prices
@@ -226,10 +230,6 @@ def marginal_segment_bytes(
         object_usd(1, prices, groups=groups, gets_per_group=gets_per_group) - prices.put_usd,
         prices,
     )
-
-
-#: Larger than any batch: the store never pays.
-NEVER_BYTES: Final = 1 << 62
 
 
 def _worth_bytes(cost_usd: float, prices: PriceTable) -> int:
