@@ -48,7 +48,7 @@ class Store(Protocol):
     Threads: any.
     """
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int) -> None:
+    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
         """Store an object; it is durable and readable by all when this returns.
 
         After an error the object may be there nevertheless (the answer was lost), so a retry
@@ -59,6 +59,8 @@ class Store(Protocol):
             data: The whole object; not changed until this returns, not copied where the store
                 can avoid it.
             deadline_ms: On the monotonic clock (`Clock.now_ms`); nothing more is tried after.
+            crc32: `zlib.crc32(data)` if the caller knows it (`crc32_combine.object_crc32`); saves
+                stores that check uploads a pass over the data.
         """
         ...
 

@@ -12,16 +12,18 @@ on a kept-alive connection before any answer is sent once more on a new one, as 
 from __future__ import annotations
 
 import base64
-import http.client
 import io
 import select
 import socket
 import ssl
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, cast
+from http.client import HTTPException, RemoteDisconnected
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
+
+from blobmsg.store.http_response import Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,57 +31,12 @@ if TYPE_CHECKING:
     from blobmsg.clock import Clock
     from blobmsg.store.base import Buffer
 
-__all__ = ["ConnectionPool", "Response"]
+__all__ = ["ConnectionPool"]
 
 CONNECT_TIMEOUT_MS = 5_000  # a lost SYN is repeated after 1 and 3 s; after 5 s the host is away
 JOINED_BODY_BYTES = 65_536  # smaller bodies go with the head in one packet and one system call
 SEND_BYTES = 4 << 20
-MAX_ERROR_BODY_BYTES = 65_536
 READ_BUFFER_BYTES = 65_536
-
-
-class Response:
-    """One answer; its body must be read before the connection can serve another request.
-
-    Threads: one.
-    """
-
-    def __init__(self, inner: http.client.HTTPResponse) -> None:
-        self._inner = inner
-        self.status = inner.status
-        self.headers: Mapping[str, str] = cast("Mapping[str, str]", inner.headers)
-
-    @property
-    def length(self) -> int | None:
-        """Bytes of body to come, where the server said so."""
-        return self._inner.length
-
-    def read_exactly(self, length_bytes: int) -> bytes:
-        """The body, which must have this length.
-
-        Raises:
-            IncompleteRead: The connection ended before.
-        """
-        # One read of the known length: CPython allocates the result once and lets the socket
-        # write into it.
-        data = self._inner.read(length_bytes)
-        if len(data) != length_bytes:
-            raise http.client.IncompleteRead(data, length_bytes - len(data))
-        return data
-
-    def read_error(self) -> bytes:
-        """The beginning of an error's body; nothing when it can't be read."""
-        with suppress(OSError, http.client.HTTPException):
-            return self._inner.read(MAX_ERROR_BODY_BYTES)
-        return b""
-
-    def is_finished(self) -> bool:
-        """The body was read to its end and the server keeps the connection open."""
-        with suppress(OSError, http.client.HTTPException):
-            # A body of length 0 or without a length is at its end only once a read said so.
-            if not self._inner.isclosed() and self._inner.length in {0, None}:
-                self._inner.read(1)
-        return self._inner.isclosed() and not self._inner.will_close
 
 
 class ConnectionPool:
@@ -151,11 +108,9 @@ class ConnectionPool:
         sock, response = self._first_answer(method, head, body, deadline_ms)
         is_reusable = False
         try:
-            wrapped = Response(response)
-            yield wrapped
-            is_reusable = wrapped.is_finished()
+            yield response
+            is_reusable = response.is_reusable()
         finally:
-            response.close()
             self._give_back(sock, is_reusable=is_reusable)
 
     def close(self) -> None:
@@ -189,7 +144,7 @@ class ConnectionPool:
 
     def _first_answer(
         self, method: str, head: bytes, body: Buffer | None, deadline_ms: int
-    ) -> tuple[socket.socket, http.client.HTTPResponse]:
+    ) -> tuple[socket.socket, Response]:
         """Send until something is answered: over a kept-alive connection, else over a new one."""
         kept = self._take_idle()
         if kept is not None:
@@ -198,7 +153,7 @@ class ConnectionPool:
             except TimeoutError:
                 self._give_back(kept, is_reusable=False)
                 raise
-            except (OSError, http.client.RemoteDisconnected):
+            except (OSError, RemoteDisconnected):
                 self._give_back(kept, is_reusable=False)
             except BaseException:
                 self._give_back(kept, is_reusable=False)
@@ -212,7 +167,7 @@ class ConnectionPool:
 
     def _send(
         self, sock: socket.socket, method: str, head: bytes, body: Buffer | None, deadline_ms: int
-    ) -> http.client.HTTPResponse:
+    ) -> Response:
         broken: OSError | None = None
         try:
             rest = memoryview(b"" if body is None else body).cast("B")
@@ -226,17 +181,13 @@ class ConnectionPool:
             # A server that refuses a large upload answers and hangs up before it has read all:
             # its answer waits in our buffer and is the better error.
             broken = error
-        response = http.client.HTTPResponse(
-            cast("socket.socket", _TimedSocket(sock, self._clock, deadline_ms)), method=method
-        )
+        reader = _TimedReader(sock, self._clock, deadline_ms)
         try:
-            response.begin()
-        except BaseException as error:
-            response.close()
-            if broken is not None and isinstance(error, (OSError, http.client.HTTPException)):
+            return Response(io.BufferedReader(reader, READ_BUFFER_BYTES), method)
+        except (OSError, HTTPException):
+            if broken is not None:
                 raise broken from None
             raise
-        return response
 
     def _send_all(self, sock: socket.socket, rest: memoryview, deadline_ms: int) -> None:
         while rest:
@@ -284,12 +235,9 @@ class ConnectionPool:
         if proxy.authorization:
             head += f"proxy-authorization: {proxy.authorization}\r\n"
         self._send_all(sock, memoryview(f"{head}\r\n".encode("latin-1")), deadline_ms)
-        # Unbuffered, else the reader could swallow the first bytes of TLS.
-        response = http.client.HTTPResponse(
-            cast("socket.socket", _TimedSocket(sock, self._clock, deadline_ms, buffer_bytes=1)),
-            method="CONNECT",
-        )
-        response.begin()
+        # A buffer of one byte, else the reader could swallow the first bytes of TLS.
+        reader = _TimedReader(sock, self._clock, deadline_ms)
+        response = Response(io.BufferedReader(reader, 1), "CONNECT")
         if response.status != 200:
             raise OSError(
                 f"proxy {proxy.host}:{proxy.port} refused a tunnel to {authority}: "
@@ -307,26 +255,6 @@ class ConnectionPool:
     def _check_open(self) -> None:
         if self._is_closed:
             raise ConnectionAbortedError("the store has been closed")
-
-
-class _TimedSocket:
-    """What `HTTPResponse` wants of a socket: a file to read from, here one with a deadline."""
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        clock: Clock,
-        deadline_ms: int,
-        buffer_bytes: int = READ_BUFFER_BYTES,
-    ) -> None:
-        self._reader = _TimedReader(sock, clock, deadline_ms)
-        self._buffer_bytes = buffer_bytes
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        """A buffered file; closing it leaves the connection open."""
-        if mode != "rb":
-            raise ValueError(f"mode {mode!r}")
-        return io.BufferedReader(self._reader, self._buffer_bytes)
 
 
 class _TimedReader(io.RawIOBase):

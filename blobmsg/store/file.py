@@ -53,7 +53,7 @@ class FileStore:
         self._numbers = itertools.count()
         self._is_closed = False
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int) -> None:
+    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; file systems take no deadline."""
         path = self._path(key)
         temporary = path.parent / (

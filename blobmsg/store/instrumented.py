@@ -94,11 +94,11 @@ class InstrumentedStore:
         self._inner = inner
         self._counters = counters
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int) -> None:
+    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`."""
         self._counters.add(puts=1)
         with self._counted_errors():
-            self._inner.put(key, data, deadline_ms=deadline_ms)
+            self._inner.put(key, data, deadline_ms=deadline_ms, crc32=crc32)
         self._counters.add(put_bytes=memoryview(data).nbytes)
 
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:

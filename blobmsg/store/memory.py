@@ -52,7 +52,7 @@ class MemoryStore:
         if objects is not None:
             objects.clear()
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int) -> None:
+    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; immediate, whatever the deadline."""
         self._check_open()
         check_key(key)

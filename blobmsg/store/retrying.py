@@ -103,7 +103,7 @@ class RetryingStore:
         """The limiter that all threads of this store share."""
         return self._limiter
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int) -> None:
+    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; attempts end at the deadline."""
         self._repeat(lambda until_ms: self._inner.put(key, data, deadline_ms=until_ms), deadline_ms)
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from blobmsg.errors import BlobmsgError, ConfigError, StoreDenied, StoreTimeout, StoreUnavailable
 from blobmsg.store.base import Buffer, ObjectInfo, check_key, range_outside_object
-from blobmsg.store.connections import ConnectionPool, Response
+from blobmsg.store.connections import ConnectionPool
 from blobmsg.store.s3_errors import (
     Refusal,
     S3Request,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from blobmsg.clock import Clock
     from blobmsg.config import S3Settings
     from blobmsg.format.ranges import ByteRange
+    from blobmsg.store.http_response import Response
 
 __all__ = ["S3Store"]
 
@@ -113,9 +114,9 @@ class S3Store:
         self._place = f"s3://{bucket}/{self._prefix} at {self._write_pool.endpoint}"
         self._put_headers = _encryption_headers(s3)
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int) -> None:
+    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; the store refuses bytes that were damaged on the way."""
-        checksum = zlib.crc32(data).to_bytes(4, "big")
+        checksum = (zlib.crc32(data) if crc32 is None else crc32).to_bytes(4, "big")
         headers = {
             **self._put_headers,
             "content-type": "application/octet-stream",
