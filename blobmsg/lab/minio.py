@@ -1,0 +1,69 @@
+"""MinIO without Docker: built once by `go install`, one process over one folder.
+
+Decides which version and how it is started. Never starts it: `native` does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+from blobmsg.lab.cache_folder import Report, build_once
+from blobmsg.lab.errors import LabError, PartsMissing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+MINIO_VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
+MINIO_PART = f"minio-{MINIO_VERSION}"
+_MODULE = "github.com/minio/minio"
+
+BUCKET = "blobmsg"
+REGION = "us-east-1"  # MinIO's own default
+# Known to everybody and good for nothing: the server listens on the loopback interface only.
+ACCESS_KEY_ID = "blobmsg"
+SECRET_ACCESS_KEY = "blobmsg-dev-only"  # noqa: S105
+
+
+def install_minio(report: Report) -> Path:
+    """Return the path of the MinIO program.
+
+    Raises:
+        PartsMissing: `go` is not there.
+        LabError: The build failed; the text has its last words.
+    """
+
+    def build(folder: Path) -> None:
+        go = shutil.which("go")
+        if go is None:
+            raise PartsMissing("no go: install Go (MinIO is built with it), or start Docker")
+        report("building MinIO with go install (once; two to five minutes)")
+        answer = subprocess.run(  # noqa: S603  (fixed arguments)
+            [go, "install", f"{_MODULE}@{MINIO_VERSION}"],
+            env={**os.environ, "GOBIN": str(folder), "CGO_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if answer.returncode != 0:
+            raise LabError(f"go install of MinIO failed:\n{answer.stderr.strip()[-2000:]}")
+
+    return build_once(MINIO_PART, build, report) / "minio"
+
+
+def minio_command(program: Path, folder: Path, address: str) -> list[str]:
+    """Return the command that serves `folder` at `address`."""
+    return [str(program), "server", "--quiet", "--address", address, str(folder / "data")]
+
+
+def minio_environment() -> Mapping[str, str]:
+    """Return the environment of the server: its keys, no console, no call home."""
+    return {
+        "MINIO_ROOT_USER": ACCESS_KEY_ID,
+        "MINIO_ROOT_PASSWORD": SECRET_ACCESS_KEY,
+        "MINIO_BROWSER": "off",
+        "MINIO_UPDATE": "off",
+    }

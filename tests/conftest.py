@@ -1,0 +1,118 @@
+"""Fixtures that every kind of test may ask for; real servers start only if a test asks.
+
+A test that asks for `stack` (directly or not) is marked `integration` and has 120 s unless it
+says otherwise. Where there can be no stack it is skipped by name, in CI it is an error. With
+`BLOBMSG_DEV_STACK` (see `blobmsg dev env`) the tests use a stack that runs already.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from blobmsg import lab
+from tests.helpers.stack import StackSource, find_source, heal, is_ci, topic_factory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+# A broker that was killed may come back only when its session ends, after 9 s; and the first test
+# pays for the start.
+_INTEGRATION_TIMEOUT_SECONDS = 120
+
+_source = pytest.StashKey[StackSource]()
+_without_stack = pytest.StashKey[list[str]]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _needs_stack(item):
+            item.add_marker(pytest.mark.integration)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(_INTEGRATION_TIMEOUT_SECONDS))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    config = session.config
+    if config.option.collectonly or not any(_needs_stack(item) for item in session.items):
+        return
+    config.stash[_without_stack] = []
+    source = config.stash[_source] = find_source(os.environ)
+    if source.given is None and not source.missing:
+        # Here and not in the fixture: the first build takes minutes, more than a test has.
+        lab.install_parts(lambda text: print(f"\n{text}", flush=True))  # noqa: T201
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    names = config.stash.get(_without_stack, [])
+    if names:
+        reason = config.stash[_source].missing
+        terminalreporter.section("SKIPPED: no real Kafka and S3", red=True, bold=True)
+        terminalreporter.write_line(reason)
+        for name in names:
+            terminalreporter.write_line(f"  not run: {name}")
+
+
+@pytest.fixture(scope="session")
+def session_stack(pytestconfig: pytest.Config) -> Iterator[lab.Stack]:
+    """The session's stack; tests take `stack`."""
+    source = pytestconfig.stash[_source]
+    if source.given is not None:
+        source.given.wait_ready()
+        yield source.given
+        return
+    with lab.start_stack(f"test-{os.getpid()}") as stack:
+        yield stack
+
+
+@pytest.fixture
+def stack(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> lab.Stack:
+    """Three brokers and a store, running; shared by all tests, so leave it as it was."""
+    missing = pytestconfig.stash[_source].missing
+    if missing:
+        if is_ci(os.environ):
+            pytest.fail(f"no real Kafka and S3 in CI: {missing}", pytrace=False)
+        pytestconfig.stash[_without_stack].append(request.node.nodeid)
+        pytest.skip(f"no real Kafka and S3: {missing}")
+    found: lab.Stack = request.getfixturevalue("session_stack")
+    return found
+
+
+@pytest.fixture
+def breakable_stack(stack: lab.Stack) -> Iterator[lab.Stack]:
+    """The same, for a test that kills or pauses servers: all of them are back after it."""
+    yield stack
+    heal(stack)
+
+
+@pytest.fixture
+def bootstrap(stack: lab.Stack) -> str:
+    """`bootstrap.servers` of the stack."""
+    return stack.bootstrap_servers
+
+
+@pytest.fixture
+def make_topic(bootstrap: str) -> Callable[..., str]:
+    """`make_topic(partitions=1, config=None, name="topic")` makes a topic, returns its name."""
+    return topic_factory(bootstrap)
+
+
+@pytest.fixture
+def store_prefix() -> str:
+    """A prefix of the bucket that no other test uses."""
+    return f"test/{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def conf(stack: lab.Stack, store_prefix: str) -> dict[str, Any]:
+    """Settings of a client of the stack, with a store prefix of the test's own."""
+    return stack.conf(store_prefix)
+
+
+def _needs_stack(item: pytest.Item) -> bool:
+    return "stack" in getattr(item, "fixturenames", ())

@@ -1,0 +1,90 @@
+"""Real Kafka and S3 for tests: found, started, or loudly missing.
+
+Decides where the session's stack comes from and what happens when there can be none. How servers
+are run is `blobmsg.lab`'s business.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,  # type: ignore[attr-defined]  # documented there, not re-exported
+)
+
+from blobmsg import lab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class StackSource:
+    """Where the session's stack will come from.
+
+    Attributes:
+        given: A stack that runs already and that the environment names; not ours to stop.
+        missing: Why none can be started; "" if one can.
+    """
+
+    given: lab.Stack | None
+    missing: str
+
+
+def find_source(environ: Mapping[str, str]) -> StackSource:
+    """Return where the session's stack will come from.
+
+    Raises:
+        lab.LabError: The environment names a stack that does not run.
+    """
+    given = lab.stack_from_environ(environ)
+    if given is not None:
+        return StackSource(given, "")
+    return StackSource(None, "; ".join(lab.missing_parts()))
+
+
+def is_ci(environ: Mapping[str, str]) -> bool:
+    """Whether a test that cannot run is an error."""
+    return environ.get("CI", "").lower() in ("1", "true", "yes")
+
+
+def heal(stack: lab.Stack) -> None:
+    """Bring back every server that a test killed or paused."""
+    for node in stack.nodes:
+        if node.is_running():
+            node.resume()
+        else:
+            node.start()
+    stack.wait_ready()
+
+
+def topic_factory(bootstrap_servers: str) -> Callable[..., str]:
+    """Return a function that makes a topic with a name of its own and returns the name."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+
+    def make_topic(
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+        *,
+        name: str = "topic",
+        replicas: int = 3,
+    ) -> str:
+        unique = f"{name}-{uuid.uuid4().hex[:12]}"
+        topic = NewTopic(unique, partitions, replicas, config=dict(config or {}))
+        admin.create_topics([topic], operation_timeout=20)[unique].result(timeout=30)
+        wait_for_leaders(admin, unique, partitions)
+        return unique
+
+    return make_topic
+
+
+def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Return when the metadata names a leader for every partition of the topic."""
+    for _ in range(50):
+        found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        if len(found) == partitions and all(p.leader >= 0 for p in found.values()):
+            return
+    raise AssertionError(f"topic {topic} has no leaders: {found}")
