@@ -10,9 +10,9 @@ import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
     AdminClient,
-    NewTopic,  # type: ignore[attr-defined]  # documented there, not re-exported
+    NewTopic,
 )
 
 from blobmsg import lab

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
     AdminClient,
-    ConfigResource,  # type: ignore[attr-defined]  # documented there, not re-exported
-    ResourceType,  # type: ignore[attr-defined]
+    ConfigResource,
+    ResourceType,
 )
 
 from blobmsg import lab
