@@ -161,7 +161,7 @@ _PRICE_FIELDS: Final = (
 )
 
 BUILT_IN_PRICES: Final = PriceTable(
-    as_of="2025-01-01",
+    as_of="2026-06-01",
     source="AWS list prices, us-east-1: S3 Standard, EBS gp3, 0.01 USD/GB each way between zones",
     put_usd=5e-6,
     get_usd=4e-7,
