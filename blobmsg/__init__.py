@@ -1,0 +1,15 @@
+"""blobmsg: confluent-kafka's Producer and Consumer with the payload in object storage.
+
+`BlobProducer` and `BlobConsumer` replace `confluent_kafka.Producer` and `Consumer` by a changed
+import. Settings: `docs/settings.md`; what changes for you: the README.
+"""
+
+from __future__ import annotations
+
+from blobmsg.consumer import BlobConsumer
+from blobmsg.message import Message
+from blobmsg.producer import BlobProducer
+
+__all__ = ["BlobConsumer", "BlobProducer", "Message", "__version__"]
+
+__version__ = "0.1.0"

@@ -1,0 +1,610 @@
+"""BlobConsumer: confluent-kafka's Consumer that also reads what BlobProducer put into the store.
+
+The surface only: checks arguments as the stock class does, translates offsets, runs the user's
+rebalance callbacks, and hands over to `Consumption`. Decides nothing about records.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import weakref
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, overload
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from blobmsg.clock import SystemClock
+from blobmsg.config import parse_settings
+from blobmsg.consumption import Consumption, commit_entries
+from blobmsg.core.offsets import to_kafka, to_virtual
+from blobmsg.core.positions import position_of_commit
+from blobmsg.fetcher import Fetcher
+from blobmsg.inner_config import KafkaCallbacks, inner_consumer_config
+from blobmsg.inner_events import InnerStatistics
+from blobmsg.kafka_settings import KafkaView, collect_config
+from blobmsg.resources import Stores, acquire_cache, release_cache
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    from blobmsg.message import Message
+
+    RebalanceCallback = Callable[[Any, list[TopicPartition]], None]
+
+__all__ = ["BlobConsumer"]
+
+logger = logging.getLogger("blobmsg.consumer")
+
+# Bound at import: an application may replace confluent_kafka.Consumer by this class.
+_StockConsumer: Final = confluent_kafka.Consumer
+_StockMessage: Final = confluent_kafka.Message
+_numbers: Final = itertools.count(1)
+_open: Final[weakref.WeakSet[BlobConsumer]] = weakref.WeakSet()
+_MAX_MESSAGES: Final = 1_000_000
+_STOP_TIMEOUT_S: Final = 1.0
+
+
+class BlobConsumer:
+    """A drop-in for `confluent_kafka.Consumer`.
+
+    Takes the stock settings and those of `docs/settings.md`, as one dict, as keywords, or both.
+    Reads plain records and those of `BlobProducer`, side by side in one topic. All offsets are
+    virtual (`blobmsg.offsets`), exact to the record in every commit.
+
+    Args:
+        *args: The settings dict.
+        **kwargs: Settings as keywords; they win over the dict.
+
+    Raises:
+        KafkaException: A setting is unknown or wrong (`ConfigError` for ours).
+        TypeError: No settings, or a callback that can't be called.
+        ValueError: `group.id` is missing.
+
+    Threads: any, as in stock. Callbacks run in `poll`, `consume` and `close`.
+    Source: confluent_kafka.Consumer; DESIGN.md, Offsets and The consumer.
+    """
+
+    # For a subclass whose __init__ never ran, and until the end of ours.
+    _unusable: str | None = "Consumer has not been initialized: call super().__init__(conf)"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        conf = collect_config(args, kwargs)
+        if "group.id" not in conf:
+            raise ValueError("Failed to create consumer: group.id must be set")
+        settings, kafka_conf = parse_settings(conf, os.environ)
+        view = KafkaView.parse(kafka_conf)
+        self._settings = settings
+        self._callbacks = KafkaCallbacks.of(kafka_conf, is_consumer=True)
+        self._is_cooperative = (
+            "cooperative" in view.partition_assignment_strategy or view.group_protocol == "consumer"
+        )
+        self._on_assign_by_user: RebalanceCallback | None = None
+        self._on_revoke_by_user: RebalanceCallback | None = None
+        self._on_lost_by_user: RebalanceCallback | None = None
+        self._is_subscribed = False
+        self._was_assigned = False
+        self._statistics = InnerStatistics()
+        self._stores = Stores(settings)
+        clock = SystemClock()
+        inner_conf = inner_consumer_config(kafka_conf, settings, view)
+        inner = _StockConsumer({**inner_conf, **self._inner_callbacks()})
+        self._cache_bytes = settings.cache_memory_bytes
+        self._fetcher = Fetcher(
+            self._stores,
+            acquire_cache(self._cache_bytes) if self._cache_bytes else None,
+            clock,
+            threads=settings.fetch_threads,
+            request_timeout_ms=settings.request_timeout_ms,
+            name=f"blobmsg-consumer-{next(_numbers)}",
+        )
+        self._consumption = Consumption(
+            inner, self._fetcher, settings, view, clock, on_error=self._callbacks.error_cb
+        )
+        self._inner = inner
+        self._fetcher.start()
+        _open.add(self)
+        self._unusable = None
+
+    def _inner_callbacks(self) -> dict[str, Any]:
+        """Callbacks for the inner client. They must not keep this object alive."""
+        me = weakref.ref(self)
+        statistics = self._statistics
+        user = self._callbacks
+
+        def on_statistics(text: str) -> None:
+            statistics.take(text)
+            if user.stats_cb is not None:
+                user.stats_cb(text)
+
+        def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+            consumer = me()
+            if consumer is None:
+                return
+            if error is None:
+                consumer._consumption.confirmed(partitions)  # noqa: SLF001
+            if user.on_commit is not None:
+                user.on_commit(error, [_to_user(partition) for partition in partitions])
+
+        callbacks: dict[str, Any] = {"stats_cb": on_statistics, "on_commit": on_commit}
+        for name in ("error_cb", "throttle_cb", "logger"):
+            if getattr(user, name) is not None:
+                callbacks[name] = getattr(user, name)
+        return callbacks
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        """The stock class, so that `isinstance` checks of frameworks hold."""
+        return _StockConsumer
+
+    # --- subscription and assignment ----------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: RebalanceCallback | None = None,
+        on_revoke: RebalanceCallback | None = None,
+        on_lost: RebalanceCallback | None = None,
+    ) -> None:
+        """Join the group for these topics (a name beginning with ^ is a regex).
+
+        Args:
+            topics: Replaces an earlier subscription.
+            on_assign: Called as (consumer, partitions) with new partitions; may assign them with
+                offsets of its own.
+            on_revoke: Called before partitions are given up; what it commits is committed.
+            on_lost: Called instead when they are lost already; `on_revoke` when not given.
+
+        Raises:
+            TypeError: Not a list of str, or a callback that can't be called.
+            KafkaException: `_INVALID_ARG` for an empty list.
+        """
+        self._check_usable()
+        for callback in (on_assign, on_revoke, on_lost):
+            if callback is not None and not callable(callback):
+                raise TypeError("on_assign, on_revoke and on_lost must be callable")
+        me = weakref.ref(self)
+
+        def assigned(_inner: Any, partitions: list[TopicPartition]) -> None:
+            if (consumer := me()) is not None:
+                consumer._assigned(partitions)  # noqa: SLF001
+
+        def revoked(_inner: Any, partitions: list[TopicPartition]) -> None:
+            if (consumer := me()) is not None:
+                consumer._revoked(partitions, is_lost=False)  # noqa: SLF001
+
+        def lost(_inner: Any, partitions: list[TopicPartition]) -> None:
+            if (consumer := me()) is not None:
+                consumer._revoked(partitions, is_lost=True)  # noqa: SLF001
+
+        self._inner.subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+        self._on_assign_by_user = on_assign
+        self._on_revoke_by_user = on_revoke
+        self._on_lost_by_user = on_lost
+        self._is_subscribed = True
+
+    def _assigned(self, partitions: list[TopicPartition]) -> None:
+        """A rebalance gave partitions: the user's callback, then assign unless it did."""
+        self._was_assigned = False
+        if self._on_assign_by_user is not None:
+            self._on_assign_by_user(self, partitions)
+        if not self._was_assigned:
+            self._consumption.assign(partitions, is_incremental=self._is_cooperative)
+
+    def _revoked(self, partitions: list[TopicPartition], *, is_lost: bool) -> None:
+        """A rebalance takes partitions: stop, user's callback, commit, drop; then it unassigns."""
+        consumption = self._consumption
+        consumption.stop_delivery(partitions)
+        keys = [(p.topic, p.partition) for p in partitions]
+        callback = self._on_revoke_by_user
+        if is_lost and self._on_lost_by_user is not None:
+            callback = self._on_lost_by_user
+        try:
+            if callback is not None:
+                callback(self, partitions)
+        finally:
+            if consumption.commits_automatically and not is_lost:
+                consumption.commit_stored(keys, asynchronous=False)
+            consumption.forget(keys)
+
+    def unsubscribe(self) -> None:
+        """Leave the group."""
+        self._check_usable()
+        self._inner.unsubscribe()
+        self._is_subscribed = False
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Read exactly these partitions, from their offsets or from what is committed.
+
+        Raises:
+            TypeError: Not a list of TopicPartition.
+            KafkaException: `_CONFLICT` for a duplicate, `_INVALID_ARG` for a Kafka offset that
+                was not converted.
+        """
+        self._check_usable()
+        self._assign(partitions, is_incremental=False)
+
+    def incremental_assign(self, partitions: list[TopicPartition]) -> None:
+        """Read these partitions as well."""
+        self._check_usable()
+        self._assign(partitions, is_incremental=True)
+
+    def _assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
+        _check_partitions(partitions)
+        self._check_offsets(partitions)
+        self._consumption.assign(partitions, is_incremental=is_incremental)
+        self._was_assigned = True
+
+    def unassign(self) -> None:
+        """Read nothing."""
+        self._check_usable()
+        self._consumption.unassign(None)
+
+    def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
+        """Stop reading these partitions."""
+        self._check_usable()
+        _check_partitions(partitions)
+        self._consumption.unassign(partitions)
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read now."""
+        self._check_usable()
+        assigned: list[TopicPartition] = self._inner.assignment()
+        return [_to_user(partition) for partition in assigned]
+
+    # --- records ------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = -1) -> Message | None:
+        """The next record or event.
+
+        Args:
+            timeout: Seconds to wait at most; negative: no limit, 0: not at all.
+
+        Returns:
+            A Message, to be looked at with `error()` first, or None when the time is over.
+        """
+        if self._unusable is not None:
+            raise RuntimeError(self._unusable)
+        return self._consumption.poll(timeout)
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """Several records and events at once.
+
+        Args:
+            num_messages: At most so many, 0 to 1,000,000.
+            timeout: Seconds to wait for them at most; negative: until all are there.
+
+        Raises:
+            ValueError: `num_messages` out of range.
+        """
+        if self._unusable is not None:
+            raise RuntimeError(self._unusable)
+        if not 0 <= num_messages <= _MAX_MESSAGES:
+            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        return self._consumption.consume(num_messages, timeout)
+
+    # --- positions ----------------------------------------------------------------------------
+
+    @overload
+    def commit(self, *, asynchronous: Literal[True] = ...) -> None: ...
+    @overload
+    def commit(self, *, asynchronous: Literal[False]) -> list[TopicPartition]: ...
+    @overload
+    def commit(self, *, message: Message, asynchronous: Literal[True] = ...) -> None: ...
+    @overload
+    def commit(self, *, message: Message, asynchronous: Literal[False]) -> list[TopicPartition]: ...
+    @overload
+    def commit(
+        self, *, offsets: list[TopicPartition], asynchronous: Literal[True] = ...
+    ) -> None: ...
+    @overload
+    def commit(
+        self, *, offsets: list[TopicPartition], asynchronous: Literal[False]
+    ) -> list[TopicPartition]: ...
+    def commit(
+        self,
+        message: Any = None,
+        offsets: list[TopicPartition] | None = None,
+        asynchronous: bool = True,
+    ) -> list[TopicPartition] | None:
+        """Commit positions, exact to the record.
+
+        Args:
+            message: Commit the position behind it.
+            offsets: Commit these virtual offsets. Neither: what is stored.
+            asynchronous: Return at once; the setting `on_commit` hears of the outcome.
+
+        Returns:
+            None, or with `asynchronous=False` the partitions with virtual offsets and errors.
+
+        Raises:
+            KafkaException: `_NO_OFFSET` when nothing is stored; what Kafka answers.
+            ValueError: Both `message` and `offsets`.
+            TypeError: An argument of a wrong type.
+        """
+        self._check_usable()
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        consumption = self._consumption
+        if message is not None:
+            entries = commit_entries([_behind(message)])
+        elif offsets is not None:
+            _check_partitions(offsets)
+            self._check_offsets(offsets)
+            entries = commit_entries(offsets)
+        else:
+            entries = consumption.stored_changes(consumption.keys())
+            if not entries:
+                raise KafkaException(
+                    KafkaError(
+                        KafkaError._NO_OFFSET,  # noqa: SLF001
+                        "Commit failed: Local: No offset stored",
+                    )
+                )
+        answers = consumption.commit(entries, asynchronous=asynchronous)
+        return None if answers is None else [_to_user(answer) for answer in answers]
+
+    def store_offsets(
+        self, message: Message | None = None, offsets: list[TopicPartition] | None = None
+    ) -> None:
+        """Remember positions for the next commit; needs `enable.auto.offset.store=false`.
+
+        Args:
+            message: The position behind it.
+            offsets: These virtual offsets.
+
+        Raises:
+            KafkaException: `_INVALID_ARG` with automatic storing, or for a partition that is not
+                assigned.
+            ValueError: Neither or both are given.
+        """
+        self._check_usable()
+        if (message is None) == (offsets is None):
+            raise ValueError("expected either message or offsets")
+        if self._consumption.stores_automatically:
+            raise KafkaException(
+                KafkaError(
+                    KafkaError._INVALID_ARG,  # noqa: SLF001
+                    "StoreOffsets failed: enable.auto.offset.store must be false",
+                )
+            )
+        partitions = [_behind(message)] if offsets is None else offsets
+        _check_partitions(partitions)
+        self._check_offsets(partitions)
+        for entry, partition in zip(commit_entries(partitions), partitions, strict=True):
+            key = (entry.topic, entry.partition)
+            self._consumption.store(key, partition.offset, partition.metadata)
+
+    def committed(
+        self, partitions: list[TopicPartition], timeout: float = -1
+    ) -> list[TopicPartition]:
+        """What the group has committed: virtual offsets and the user's own metadata."""
+        self._check_usable()
+        _check_partitions(partitions)
+        answers: list[TopicPartition] = self._inner.committed(partitions, timeout)
+        return [_to_user(answer) for answer in answers]
+
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The virtual offset after the last record handed out, or OFFSET_INVALID."""
+        self._check_usable()
+        _check_partitions(partitions)
+        return [
+            TopicPartition(
+                p.topic, p.partition, self._consumption.position_of((p.topic, p.partition))
+            )
+            for p in partitions
+        ]
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on at another virtual offset.
+
+        Raises:
+            KafkaException: `_STATE` when the partition is not assigned, `_INVALID_ARG` for a
+                Kafka offset that was not converted.
+            TypeError: Not a TopicPartition.
+        """
+        self._check_usable()
+        _check_partitions([partition])
+        self._check_offsets([partition])
+        self._consumption.seek(partition)
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Hand out nothing of these partitions until `resume`."""
+        self._check_usable()
+        _check_partitions(partitions)
+        self._consumption.pause(partitions, is_paused=True)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """Go on with these partitions."""
+        self._check_usable()
+        _check_partitions(partitions)
+        self._consumption.pause(partitions, is_paused=False)
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
+    ) -> tuple[int, int]:
+        """First and next virtual offset of a partition; a reader at the end stands at the next."""
+        self._check_usable()
+        low, high = self._inner.get_watermark_offsets(partition, timeout, cached)
+        return to_virtual(low), to_virtual(high)
+
+    def offsets_for_times(
+        self, partitions: list[TopicPartition], timeout: float = -1
+    ) -> list[TopicPartition]:
+        """Not supported by this version."""
+        self._check_usable()
+        _refuse("offsets_for_times()")
+
+    def _check_offsets(self, partitions: list[TopicPartition]) -> None:
+        """Refuse Kafka offsets given for virtual ones, where that can be told."""
+        if not self._settings.offset_check:
+            return
+        for partition in partitions:
+            if partition.offset < 0:
+                continue
+            watermarks = self._inner.get_watermark_offsets(
+                TopicPartition(partition.topic, partition.partition), cached=True
+            )
+            low, high = watermarks
+            if low <= partition.offset <= high and to_kafka(partition.offset) < low:
+                raise KafkaException(
+                    KafkaError(
+                        KafkaError._INVALID_ARG,  # noqa: SLF001
+                        f"{partition.topic} [{partition.partition}]: offset {partition.offset} "
+                        f"lies between Kafka's own watermarks ({low}, {high}) and is no virtual "
+                        "offset: convert it once with blobmsg.offsets.to_virtual, or set "
+                        "blobmsg.offset.check=false",
+                    )
+                )
+
+    # --- the group and the cluster --------------------------------------------------------------
+
+    def consumer_group_metadata(self) -> Any:
+        """Opaque; as stock."""
+        self._check_usable()
+        return self._inner.consumer_group_metadata()
+
+    def memberid(self) -> str:
+        """The member id in the group; as stock."""
+        self._check_usable()
+        member_id: str = self._inner.memberid()
+        return member_id
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Metadata of the cluster; as stock."""
+        self._check_usable()
+        return (
+            self._inner.list_topics(timeout=timeout)
+            if topic is None
+            else self._inner.list_topics(topic, timeout)
+        )
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """The cluster's id; as stock."""
+        self._check_usable()
+        cluster_id: str = self._inner.cluster_id(timeout)
+        return cluster_id
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """New credentials for all connections to Kafka; as stock."""
+        self._check_usable()
+        self._inner.set_sasl_credentials(username, password)
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the start: records, notifications, requests, bytes, cache hits.
+
+        Requests and bytes of the store are those of all clients of this process that share it;
+        `tx_bytes` and `rx_bytes` are Kafka's wire bytes, known with `statistics.interval.ms`.
+        """
+        self._check_usable()
+        return {
+            **self._consumption.stats(),
+            **self._stores.totals(),
+            "tx_bytes": self._statistics.tx_bytes,
+            "rx_bytes": self._statistics.rx_bytes,
+        }
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Commit what is stored (with automatic commits), leave the group, release everything."""
+        if self._unusable is not None:
+            if self._unusable is _CLOSED:
+                return
+            raise RuntimeError(self._unusable)
+        try:
+            if self._consumption.commits_automatically and not self._is_subscribed:
+                keys = self._consumption.keys()
+                self._consumption.commit_stored(keys, asynchronous=False)
+            self._inner.close()
+        finally:
+            self._unusable = _CLOSED
+            _open.discard(self)
+            self._release()
+
+    def _release(self) -> None:
+        self._consumption.forget(self._consumption.keys())
+        self._fetcher.stop(_STOP_TIMEOUT_S)
+        self._stores.close()
+        if self._cache_bytes:
+            release_cache(self._cache_bytes)
+
+    def __enter__(self) -> Self:
+        self._check_usable()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if self._unusable is None:
+            self._unusable = _CLOSED
+            self._release()
+
+    def _check_usable(self) -> None:
+        if self._unusable is not None:
+            raise RuntimeError(self._unusable)
+
+
+_CLOSED: Final = "Consumer closed"
+_FORKED: Final = (
+    "this BlobConsumer was made before fork(): its threads and connections belong to the parent; "
+    "make a new one in the child"
+)
+
+
+def _to_user(partition: TopicPartition) -> TopicPartition:
+    """A partition as Kafka keeps it, with the virtual offset and the user's own metadata."""
+    offset, metadata = partition.offset, partition.metadata
+    if offset >= 0:
+        offset, metadata = position_of_commit(offset, metadata)
+    translated = (
+        TopicPartition(partition.topic, partition.partition, offset, metadata)
+        if metadata is not None
+        else TopicPartition(partition.topic, partition.partition, offset)
+    )
+    if partition.error is not None:
+        translated.error = partition.error
+    return translated
+
+
+def _behind(message: Any) -> TopicPartition:
+    """The position behind a message."""
+    if not isinstance(message, _StockMessage):
+        raise TypeError(f"expected a Message, not {type(message).__name__}")
+    if message.error() is not None:
+        raise KafkaException(message.error())
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None or offset is None:
+        raise ValueError("the message has no topic, partition or offset")
+    return TopicPartition(topic, partition, offset + 1)
+
+
+def _check_partitions(partitions: object) -> None:
+    if not isinstance(partitions, list):
+        raise TypeError(f"requires list of TopicPartition, not {type(partitions).__name__}")
+    for partition in partitions:
+        if not isinstance(partition, TopicPartition):
+            raise TypeError(f"expected TopicPartition, not {type(partition).__name__}")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise KafkaException(
+        KafkaError(
+            KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
+            f"{what} is not supported by this version of blobmsg",
+        )
+    )
+
+
+def _after_fork_in_child() -> None:
+    for consumer in list(_open):
+        consumer._unusable = _FORKED  # noqa: SLF001
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,672 @@
+"""What runs inside a BlobConsumer's calls: the inner consumer, the debatcher core, the fetcher.
+
+A shell. Only threads of the user call the inner consumer: whoever waits in `poll` or `consume`
+also serves it, in slices, so that `max.poll.interval.ms` keeps its meaning while fetches go on.
+Decides nothing about order, memory or positions.
+
+Threads: any. `_service_lock` (first) lets one thread at a time talk to the inner consumer where
+order matters; `_lock` (second) guards the cores. Rebalance callbacks run inside the inner
+consumer's poll, so under `_service_lock`, never under `_lock`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+
+from blobmsg.core.debatcher import Debatcher, Entry, Failure, FailureKind, Flow, FlowKey, Run
+from blobmsg.core.offsets import to_kafka, to_virtual, virtual_offset_of_first
+from blobmsg.core.positions import CommitEntry, StoredPositions, commit_entry, position_of_commit
+from blobmsg.errors import CorruptSegment, UnsupportedFormat
+from blobmsg.fetcher import EntryContext, Fetcher, decode_part
+from blobmsg.format.errors import FormatError, UnsupportedFormatError
+from blobmsg.format.notification import (
+    Limits,
+    Notification,
+    decode_notification,
+    is_notification,
+)
+from blobmsg.message import KafkaMessage, Message, PlainView, RecordsView, SegmentMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from blobmsg.clock import Clock
+    from blobmsg.config import Settings
+    from blobmsg.kafka_settings import KafkaView
+
+__all__ = ["Consumption"]
+
+logger = logging.getLogger("blobmsg.consumer")
+
+# The inner consumer is served this often at least while records are handed out from memory.
+_SERVICE_EVERY_S: Final = 0.05
+# Longest single wait in the inner consumer: Ctrl-C, other threads and retries wait so long.
+_SLICE_S: Final = 0.1
+# While fetches are in flight, how long to wait for one of them between two looks at Kafka.
+_FETCH_SLICE_S: Final = 0.02
+_MESSAGES_PER_SERVICE: Final = 500
+_COMMITTED_TIMEOUT_S: Final = 1.0
+_RESOLVE_AGAIN_S: Final = 0.5
+_LOG_EVERY_S: Final = 60.0
+
+
+class Consumption:
+    """The inner consumer and the cores, as one.
+
+    Args:
+        inner: The stock consumer; anything with its methods.
+        fetcher: Fetches sections.
+        settings: Ours.
+        view: The user's librdkafka settings that we interpret.
+        clock: Time.
+        on_event: Called with a user's callback and its arguments (`error_cb`), outside of locks.
+    """
+
+    def __init__(
+        self,
+        inner: Any,
+        fetcher: Fetcher,
+        settings: Settings,
+        view: KafkaView,
+        clock: Clock,
+        *,
+        on_error: Callable[[KafkaError], None] | None,
+    ) -> None:
+        self.inner = inner
+        self._fetcher = fetcher
+        self._settings = settings
+        self._view = view
+        self._clock = clock
+        self._on_error = on_error
+        self._limits = Limits(
+            max_segment_bytes=max(Limits().max_segment_bytes, 4 * settings.record_max_bytes),
+            max_uncompressed_bytes=max(
+                Limits().max_uncompressed_bytes, 4 * settings.record_max_bytes
+            ),
+        )
+        self._service_lock = threading.RLock()
+        self._lock = threading.RLock()
+        self._core = Debatcher(
+            prefetch_max_bytes=settings.prefetch_max_bytes,
+            fetch_slots=settings.fetch_threads,
+            max_section_bytes=max(settings.prefetch_max_bytes // 2, 1 << 20),
+            skips_missing=settings.on_missing == "skip",
+            skips_expired=view.auto_offset_reset != "error",
+        )
+        self.positions = StoredPositions()
+        self.stores_automatically = view.enable_auto_offset_store
+        self.commits_automatically = view.enable_auto_commit
+        self._run: Run | None = None
+        self._loose: deque[Message] = deque()  # errors that belong to no assigned partition
+        self._unresolved: dict[FlowKey, float] = {}
+        self._next_service = 0.0
+        self._next_commit = 0.0
+        self._next_resolve = 0.0
+        self._logged: dict[str, float] = {}
+        self.counters: dict[str, int] = dict.fromkeys(
+            ("records", "notifications", "inline_segments", "plain_records", "damaged"), 0
+        )
+
+    # --- handing out --------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float) -> Message | None:
+        """The next record or event; waits at most `timeout_s` (negative: no limit)."""
+        deadline: float | None = None
+        while True:
+            now = time.monotonic()
+            if now >= self._next_service:
+                self._service(0)
+            with self._lock:
+                message = self._take_one()
+            if message is not None:
+                return message
+            if deadline is None:
+                deadline = float("inf") if timeout_s < 0 else now + timeout_s
+            if not self._wait(deadline):
+                return None
+
+    def consume(self, count: int, timeout_s: float) -> list[Message]:
+        """Up to `count` records and events; waits for all of them at most `timeout_s`."""
+        messages: list[Message] = []
+        deadline = float("inf") if timeout_s < 0 else time.monotonic() + timeout_s
+        while len(messages) < count:
+            if time.monotonic() >= self._next_service:
+                self._service(0)
+            with self._lock:
+                took = self._take_many(messages, count)
+            if not took and not self._wait(deadline):
+                break
+        return messages
+
+    def _wait(self, deadline: float) -> bool:
+        """Serve the inner consumer until something may be ready; False when time is over."""
+        remaining = deadline - time.monotonic()
+        with self._lock:
+            awaits_fetch = self._core.fetches_in_flight > 0
+        if awaits_fetch:
+            self._service(0)
+            self._fetcher.wait(max(0.0, min(_FETCH_SLICE_S, remaining)))
+            self._take_results()
+        else:
+            self._service(max(0.0, min(_SLICE_S, remaining)))
+        with self._lock:
+            return remaining > 0 or self._has_ready()
+
+    def _has_ready(self) -> bool:
+        run = self._run
+        return (
+            bool(self._loose) or self._core.has_ready or (run is not None and run.index < run.end)
+        )
+
+    def _take_one(self) -> Message | None:
+        while True:
+            run = self._run
+            if run is not None and run.index < run.end:
+                index = run.index
+                run.index = index + 1
+                source = run.source
+                self.counters["records"] += 1
+                if type(source) is RecordsView:
+                    return SegmentMessage(source, index)
+                return KafkaMessage(source.message, source.virtual_offset)
+            message = self._next_event()
+            if message is not None:
+                return message
+            if self._run is None:
+                return None
+
+    def _take_many(self, messages: list[Message], count: int) -> bool:
+        """Append what is ready; whether anything was."""
+        before = len(messages)
+        while len(messages) < count:
+            run = self._run
+            if run is not None and run.index < run.end:
+                end = min(run.end, run.index + count - len(messages))
+                source = run.source
+                if type(source) is RecordsView:
+                    messages.extend(map(SegmentMessage, repeat(source), range(run.index, end)))
+                else:
+                    messages.append(KafkaMessage(source.message, source.virtual_offset))
+                self.counters["records"] += end - run.index
+                run.index = end
+                continue
+            message = self._next_event()
+            if message is not None:
+                messages.append(message)
+            elif self._run is None:
+                break
+        return len(messages) > before
+
+    def _next_event(self) -> Message | None:
+        """Set `_run` to what comes next, or return an event's message."""
+        self._run = None
+        if self._loose:
+            return self._loose.popleft()
+        upcoming = self._core.next_run()
+        if isinstance(upcoming, Run):
+            self._run = upcoming
+            return None
+        if upcoming is None:
+            return None
+        return self._message_of(upcoming)
+
+    def _message_of(self, entry: Entry) -> Message:
+        if entry.event is not None:
+            message: Message = entry.event
+            return message
+        topic, partition = entry.flow.key
+        failure = entry.failure
+        if failure is None:
+            raise AssertionError("an entry without records, event or failure was handed out")
+        first = entry.flow.position() or virtual_offset_of_first(
+            entry.kafka_offset, max(1, entry.record_count)
+        )
+        error: KafkaError = failure.error
+        return Message(topic, partition, first, value=str(error.str()).encode(), error=error)
+
+    # --- serving the inner consumer -----------------------------------------------------------
+
+    def _service(self, timeout_s: float) -> None:
+        """Take what Kafka and the fetcher have, plan fetches, commit when due."""
+        if not self._service_lock.acquire(timeout=max(timeout_s, 0.001)):
+            return  # another thread is at it
+        try:
+            self._next_service = time.monotonic() + _SERVICE_EVERY_S
+            self._take_results()
+            first = self.inner.poll(timeout_s)
+            if first is not None:
+                received = [first, *self.inner.consume(_MESSAGES_PER_SERVICE, 0)]
+                with self._lock:
+                    for message in received:
+                        self._receive(message)
+            now_ms = self._clock.now_ms()
+            with self._lock:
+                self._core.tick(now_ms)
+                sections = self._core.plan()
+                pauses, resumes = self._core.take_pauses()
+            for section in sections:
+                self._fetcher.submit(section)
+            self._apply_pauses(pauses, resumes)
+            if self._unresolved and time.monotonic() >= self._next_resolve:
+                self._resolve_again()
+            if self.commits_automatically:
+                self._commit_when_due()
+        finally:
+            self._service_lock.release()
+
+    def _take_results(self) -> None:
+        results = self._fetcher.take_results()
+        if not results:
+            return
+        transient: list[KafkaError] = []
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            for result in results:
+                self._core.fetched(result.section, result.outcomes, now_ms)
+                transient += [
+                    outcome.error
+                    for outcome in result.outcomes
+                    if isinstance(outcome, Failure) and outcome.kind is FailureKind.TRANSIENT
+                ]
+            sections = self._core.plan()
+        for section in sections:
+            self._fetcher.submit(section)
+        for error in transient[:1]:
+            self._log_once(f"the store can't be read now: {error}", cause=error.name())
+            if self._on_error is not None:
+                self._on_error(error)
+
+    def _receive(self, message: Any) -> None:
+        error = message.error()
+        topic, partition = message.topic(), message.partition()
+        flow = self._core.flows.get((topic, partition))
+        if error is not None:
+            self._receive_error(message, error, flow)
+            return
+        if flow is None or flow.key in self._unresolved:
+            return
+        headers, value = message.headers(), message.value()
+        kafka_offset = message.offset()
+        if headers is None or not is_notification(headers, value):
+            self.counters["plain_records"] += 1
+            view = PlainView(message, virtual_offset_of_first(kafka_offset, 1))
+            if not self._core.records_received(
+                flow, kafka_offset, [view], 1, len(value or b"") + 256
+            ):
+                self._refuse_position(flow, kafka_offset)
+            return
+        try:
+            notification = decode_notification(value, self._limits)
+            self._receive_notification(flow, message, notification)
+        except UnsupportedFormatError as problem:
+            text = f"{topic} [{partition}] at Kafka offset {kafka_offset}: {problem}"
+            failure = Failure(FailureKind.REFUSED, UnsupportedFormat(text).kafka_error)
+            self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
+        except FormatError as problem:
+            self.counters["damaged"] += 1
+            text = f"damaged notification in {topic} [{partition}] at Kafka offset {kafka_offset}: "
+            failure = Failure(FailureKind.MISSING, CorruptSegment(text + str(problem)).kafka_error)
+            self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
+
+    def _receive_notification(self, flow: Flow, message: Any, notification: Notification) -> None:
+        timestamp_type, timestamp_ms = message.timestamp()
+        kafka_offset: int = message.offset()
+        context = EntryContext(
+            timestamp_type=timestamp_type,
+            log_append_ms=timestamp_ms if timestamp_type == TIMESTAMP_LOG_APPEND_TIME else None,
+            leader_epoch=message.leader_epoch(),
+        )
+        if notification.inline is None:
+            self.counters["notifications"] += 1
+            taken = self._core.notification_received(flow, kafka_offset, notification, context)
+        else:
+            self.counters["inline_segments"] += 1
+            entry = Entry(flow, kafka_offset, notification, notification.records)
+            entry.context = context
+            views = [
+                decode_part(entry, index, part, notification.inline, part.byte_range.start)
+                for index, part in enumerate(notification.parts)
+            ]
+            size_bytes = sum(len(view.segment.data) for view in views)
+            taken = self._core.records_received(
+                flow, kafka_offset, views, notification.records, size_bytes
+            )
+        if not taken:
+            self._refuse_position(flow, kafka_offset)
+
+    def _receive_error(self, message: Any, error: KafkaError, flow: Flow | None) -> None:
+        raw = message.offset()
+        event = Message(
+            message.topic(),
+            message.partition(),
+            None if raw is None else to_virtual(raw),
+            value=message.value(),
+            error=error,
+        )
+        if flow is None:
+            self._loose.append(event)
+        elif flow.key not in self._unresolved:
+            self._core.event_received(flow, -1 if raw is None else raw, event)
+
+    def _refuse_position(self, flow: Flow, kafka_offset: int) -> None:
+        topic, partition = flow.key
+        text = (
+            f"{topic} [{partition}]: no notification ends {flow.needed_position}: this looks like "
+            "a Kafka offset; convert it once with blobmsg.offsets.to_virtual"
+        )
+        error = KafkaError(KafkaError._INVALID_ARG, text)  # noqa: SLF001
+        failure = Failure(FailureKind.REFUSED, error)
+        self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
+
+    def _apply_pauses(self, pauses: list[FlowKey], resumes: list[FlowKey]) -> None:
+        if pauses:
+            self.inner.pause([TopicPartition(*key) for key in pauses])
+        with self._lock:
+            wanted = [
+                key
+                for key in resumes
+                if (flow := self._core.flows.get(key)) is not None and not flow.is_paused_by_user
+            ]
+        if wanted:
+            self.inner.resume([TopicPartition(*key) for key in wanted])
+
+    # --- assignment ---------------------------------------------------------------------------
+
+    def assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
+        """Read these partitions from the positions given or committed.
+
+        Args:
+            partitions: With virtual offsets; invalid and stored ones are looked up.
+            is_incremental: Add to the assignment instead of replacing it.
+        """
+        with self._service_lock:
+            starts = self._starts_of(partitions)
+            inner_partitions = [
+                TopicPartition(p.topic, p.partition, to_kafka(offset))
+                for p, offset in zip(partitions, starts, strict=True)
+            ]
+            if is_incremental:
+                self.inner.incremental_assign(inner_partitions)
+            else:
+                self.inner.assign(inner_partitions)
+            with self._lock:
+                if not is_incremental:
+                    self._forget(list(self._core.flows))
+                for partition, start in zip(partitions, starts, strict=True):
+                    key = (partition.topic, partition.partition)
+                    self._core.assigned(key, start if start >= 0 else None)
+                unresolved = [key for key in self._unresolved if key in self._core.flows]
+            if unresolved:
+                self.inner.pause([TopicPartition(*key) for key in unresolved])
+
+    def _starts_of(self, partitions: list[TopicPartition]) -> list[int]:
+        """The virtual offset at which each partition begins; looks up what is not explicit."""
+        unknown = [p for p in partitions if p.offset in (OFFSET_INVALID, OFFSET_STORED)]
+        committed = self._look_up(unknown) if unknown else {}
+        starts: list[int] = []
+        for partition in partitions:
+            key = (partition.topic, partition.partition)
+            self._unresolved.pop(key, None)
+            if partition.offset not in (OFFSET_INVALID, OFFSET_STORED):
+                starts.append(partition.offset)
+            elif committed is None:
+                self._unresolved[key] = time.monotonic()
+                starts.append(OFFSET_STORED)
+            else:
+                starts.append(committed.get(key, OFFSET_INVALID))
+        return starts
+
+    def _look_up(self, partitions: list[TopicPartition]) -> dict[FlowKey, int] | None:
+        """Committed positions; None when they can't be had now (an open transaction, no broker)."""
+        asked = [TopicPartition(p.topic, p.partition) for p in partitions]
+        try:
+            answers = self.inner.committed(asked, timeout=_COMMITTED_TIMEOUT_S)
+        except KafkaException as error:
+            self._log_once(f"committed offsets can't be read yet: {error}", cause="committed")
+            self._next_resolve = time.monotonic() + _RESOLVE_AGAIN_S
+            return None
+        found: dict[FlowKey, int] = {}
+        for answer in answers:
+            if answer.error is not None:
+                return None
+            if answer.offset >= 0:
+                key = (answer.topic, answer.partition)
+                position, user_metadata = position_of_commit(answer.offset, answer.metadata)
+                found[key] = position
+                self.positions.committed(key, position, user_metadata)
+        return found
+
+    def _resolve_again(self) -> None:
+        """Ask again for committed positions that did not come at assignment."""
+        keys = [key for key in self._unresolved if key in self._core.flows]
+        found = self._look_up([TopicPartition(*key) for key in keys]) if keys else {}
+        if found is None:
+            return
+        for key in keys:
+            position = found.get(key)
+            if position is not None:
+                self.inner.seek(TopicPartition(*key, to_kafka(position)))
+            with self._lock:
+                self._core.sought(key, position)
+                paused = self._core.flows[key].is_paused_by_user
+            if not paused:
+                self.inner.resume([TopicPartition(*key)])
+        self._unresolved.clear()
+
+    def unassign(self, partitions: list[TopicPartition] | None) -> None:
+        """Stop reading these partitions (None: all), committing what is stored first."""
+        with self._service_lock:
+            with self._lock:
+                keys = (
+                    list(self._core.flows)
+                    if partitions is None
+                    else [(p.topic, p.partition) for p in partitions]
+                )
+            if self.commits_automatically:
+                self.commit_stored(keys, asynchronous=False)
+            if partitions is None:
+                self.inner.unassign()
+            else:
+                self.inner.incremental_unassign(
+                    [TopicPartition(p.topic, p.partition) for p in partitions]
+                )
+            self.forget(keys)
+
+    def stop_delivery(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing more of partitions that are about to be revoked."""
+        with self._lock:
+            for partition in partitions:
+                key = (partition.topic, partition.partition)
+                if key in self._core.flows:
+                    self._core.paused_by_user(key, is_paused=True)
+                if self._run is not None and self._run.entry.flow.key == key:
+                    self._run = None
+
+    def forget(self, keys: Iterable[FlowKey]) -> None:
+        """Drop partitions and all that was read ahead of them."""
+        with self._lock:
+            self._forget(keys)
+
+    def _forget(self, keys: Iterable[FlowKey]) -> None:
+        for key in keys:
+            self._core.revoked(key)
+            self.positions.forget(key)
+            self._unresolved.pop(key, None)
+        run = self._run
+        if run is not None and run.entry.flow.key not in self._core.flows:
+            self._run = None
+
+    def keys(self) -> list[FlowKey]:
+        """The assigned partitions."""
+        with self._lock:
+            return list(self._core.flows)
+
+    # --- positions ----------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on at another virtual offset of an assigned partition."""
+        key = (partition.topic, partition.partition)
+        with self._service_lock:
+            start = self._starts_of([partition])[0]
+            self.inner.seek(TopicPartition(*key, to_kafka(start)))
+            with self._lock:
+                if key in self._core.flows:
+                    self._core.sought(key, start if start >= 0 else None)
+
+    def pause(self, partitions: list[TopicPartition], *, is_paused: bool) -> None:
+        """Stop or go on with some assigned partitions."""
+        with self._service_lock:
+            if is_paused:
+                self.inner.pause(partitions)
+            with self._lock:
+                resumed: list[TopicPartition] = []
+                for partition in partitions:
+                    key = (partition.topic, partition.partition)
+                    flow = self._core.flows.get(key)
+                    if flow is None:
+                        resumed.append(partition)  # stock says what is wrong with it
+                        continue
+                    self._core.paused_by_user(key, is_paused=is_paused)
+                    if not flow.is_paused_by_us and key not in self._unresolved:
+                        resumed.append(partition)
+                    if is_paused and self._run is not None and self._run.entry.flow is flow:
+                        self._run = None
+            if not is_paused and resumed:
+                self.inner.resume(resumed)
+
+    def position_of(self, key: FlowKey) -> int:
+        """Virtual offset after the last record handed out; OFFSET_INVALID before the first."""
+        with self._lock:
+            flow = self._core.flows.get(key)
+            position = None if flow is None else flow.position()
+            return OFFSET_INVALID if position is None else position
+
+    def store(self, key: FlowKey, position: int, metadata: str | None) -> None:
+        """Remember a position for the next commit.
+
+        Raises:
+            KafkaException: `_STATE` when the partition is not assigned.
+        """
+        with self._lock:
+            if key not in self._core.flows:
+                raise KafkaException(
+                    KafkaError(KafkaError._STATE, f"{key[0]} [{key[1]}] is not assigned")  # noqa: SLF001
+                )
+            self.positions.store(key, position, metadata)
+
+    def stored_changes(self, keys: Iterable[FlowKey]) -> list[CommitEntry]:
+        """What a commit of these partitions contains now."""
+        with self._lock:
+            wanted = [key for key in keys if key in self._core.flows]
+            if self.stores_automatically:
+                for key in wanted:
+                    position = self._core.flows[key].position()
+                    if position is not None:
+                        self.positions.store(key, position)
+            return self.positions.changed(wanted)
+
+    def commit_stored(self, keys: Iterable[FlowKey], *, asynchronous: bool) -> None:
+        """Commit what changed; a failure is logged, for nobody waits for it."""
+        entries = self.stored_changes(keys)
+        if not entries:
+            return
+        try:
+            self.commit(entries, asynchronous=asynchronous)
+        except KafkaException as error:
+            self._log_once(f"automatic commit failed: {error}", cause="commit")
+
+    def commit(
+        self, entries: list[CommitEntry], *, asynchronous: bool
+    ) -> list[TopicPartition] | None:
+        """Commit to Kafka; with the answer's partitions as Kafka has them when synchronous."""
+        offsets = [
+            TopicPartition(e.topic, e.partition, e.kafka_offset, e.metadata)
+            if e.metadata is not None
+            else TopicPartition(e.topic, e.partition, e.kafka_offset)
+            for e in entries
+        ]
+        if asynchronous:
+            self.inner.commit(offsets=offsets, asynchronous=True)
+            return None
+        answers: list[TopicPartition] = self.inner.commit(offsets=offsets, asynchronous=False)
+        self.confirmed(answers, entries)
+        return answers
+
+    def confirmed(
+        self, answers: Iterable[TopicPartition], entries: Iterable[CommitEntry] | None = None
+    ) -> None:
+        """Kafka has answered a commit: remember what it has."""
+        metadata_of = {(e.topic, e.partition): e.metadata for e in entries or ()}
+        with self._lock:
+            for answer in answers:
+                if answer.error is None and answer.offset >= 0:
+                    key = (answer.topic, answer.partition)
+                    metadata = metadata_of.get(key, answer.metadata)
+                    self.positions.committed(key, *position_of_commit(answer.offset, metadata))
+
+    def _commit_when_due(self) -> None:
+        now = time.monotonic()
+        if now < self._next_commit:
+            return
+        is_first = self._next_commit == 0.0
+        self._next_commit = now + self._view.auto_commit_interval_ms / 1000
+        if not is_first:
+            self.commit_stored(self.keys(), asynchronous=True)
+
+    # --- closing ------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the start."""
+        with self._lock:
+            skipped = self._core.skipped_records
+            return {
+                **self.counters,
+                "held_bytes": self._core.held_bytes,
+                "missing_records": skipped.get(FailureKind.MISSING, 0),
+                "expired_records": skipped.get(FailureKind.EXPIRED, 0),
+                "cache_hits": self._fetcher.cache_hits,
+                "mismatches": self._fetcher.mismatches,
+            }
+
+    def _log_once(self, text: str, *, cause: str) -> None:
+        now = time.monotonic()
+        if now - self._logged.get(cause, -_LOG_EVERY_S) >= _LOG_EVERY_S:
+            self._logged[cause] = now
+            logger.warning("%s", text)
+
+
+def commit_entries(
+    partitions: Iterable[TopicPartition],
+) -> list[CommitEntry]:
+    """What a commit of a user's offsets contains.
+
+    Raises:
+        KafkaException: `_INVALID_ARG` when metadata exceeds Kafka's 4,096 bytes.
+    """
+    entries: list[CommitEntry] = []
+    for partition in partitions:
+        try:
+            entries.append(
+                commit_entry(
+                    (partition.topic, partition.partition), partition.offset, partition.metadata
+                )
+            )
+        except FormatError as error:
+            raise KafkaException(
+                KafkaError(KafkaError._INVALID_ARG, str(error))  # noqa: SLF001
+            ) from error
+    return entries

@@ -1,0 +1,317 @@
+"""Which lane a record joins, and when a lane's batch is sealed.
+
+Decides: the lane of a partition (isolation, retention class, destination zone), sealing by size,
+age, flush or short memory, the object key of a batch, the cut of segments with too many records.
+Never decides: the route of a segment (`router`), the order of notifications (`notifier`).
+
+States of a lane: empty -> filling (first `OpenSegment`) -> sealed (its segments leave as a
+`Batch`, the lane is empty again). The shell moves it by `open_segment`, `OpenSegment.append`,
+`seal`, `tick`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from blobmsg.core.offsets import MAX_NOTIFICATION_RECORDS
+from blobmsg.core.segments import (
+    CHARGE_BYTES_PER_RECORD,
+    Batch,
+    Lane,
+    LaneKey,
+    OpenSegment,
+    Route,
+    SealedSegment,
+)
+from blobmsg.format.object_key import ObjectKey, expiry_hour
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from blobmsg.core.router import Router
+    from blobmsg.format.object_key import RetentionClass
+
+__all__ = ["Batcher", "TopicLanes"]
+
+
+class TopicLanes:
+    """What the batcher knows of one topic, and its open segments by partition.
+
+    Threads: under the producer's lock.
+    """
+
+    __slots__ = (
+        "destination_zones",
+        "is_plain",
+        "open_segments",
+        "partition_count",
+        "retention_class",
+        "segment_ms",
+        "topic",
+    )
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.partition_count = 0
+        self.open_segments: list[OpenSegment | None] = []
+        self.destination_zones: Sequence[str] = ()
+        self.retention_class: RetentionClass | None = None
+        self.segment_ms = 0
+        self.is_plain = False  # compacted topics: Kafka must see the keys
+
+
+class Batcher:
+    """Fills and seals lanes.
+
+    Args:
+        router: Assigns routes when a batch is sealed.
+        batch_size_bytes: Seal at this size, as encoded.
+        batch_interval_ms: Seal at this age.
+        deadline_after_ms: How long a record may take until it is notified; None: no limit.
+        isolation: First element of object keys.
+        writer_zone: The zone of this process; "" when unknown.
+        writer_id: 32 hex digits, unique to this producer.
+
+    Threads: under the producer's lock.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        *,
+        batch_size_bytes: int,
+        batch_interval_ms: int,
+        deadline_after_ms: int | None,
+        isolation: str,
+        writer_zone: str,
+        writer_id: str,
+    ) -> None:
+        self._router = router
+        self._seal_at_bytes = router.seal_at_bytes(batch_size_bytes)
+        self._interval_ms = batch_interval_ms
+        self._deadline_after_ms = deadline_after_ms
+        self._isolation = isolation
+        self._writer_zone = writer_zone
+        self._writer_id = writer_id
+        self._lanes: dict[LaneKey, Lane] = {}
+        self._next_batch_number = 0
+
+    def configure_topic(
+        self,
+        lanes: TopicLanes,
+        *,
+        destination_zones: Sequence[str],
+        retention_class: RetentionClass,
+        segment_ms: int,
+        is_plain: bool,
+    ) -> None:
+        """Take a topic's partitions and settings, first or changed.
+
+        Args:
+            lanes: The topic.
+            destination_zones: The zone of each partition ("" = none); its length is the partition
+                count, which never shrinks.
+            retention_class: Of the topic's objects.
+            segment_ms: The topic's `segment.ms`: Kafka deletes whole log segments, so records live
+                that much longer than `retention.ms`.
+            is_plain: Whether every record must go as an ordinary Kafka record.
+        """
+        lanes.destination_zones = tuple(destination_zones)
+        lanes.retention_class = retention_class
+        lanes.segment_ms = segment_ms
+        lanes.is_plain = is_plain
+        missing = len(destination_zones) - lanes.partition_count
+        lanes.open_segments.extend([None] * missing)
+        lanes.partition_count = max(lanes.partition_count, len(destination_zones))
+
+    def open_segment(
+        self, lanes: TopicLanes, partition: int, callback: Callable[..., Any] | None, now_ms: int
+    ) -> OpenSegment:
+        """Begin a segment for a partition that has none open.
+
+        Args:
+            lanes: The partition's topic, configured.
+            partition: Below `partition_count`.
+            callback: The delivery callback of the record that is about to be appended.
+            now_ms: Monotonic time.
+        """
+        lane = self._lane_of(lanes, partition, now_ms)
+        if not lane.segments:
+            lane.opened_ms = now_ms
+        segment = OpenSegment(lanes, partition, lane, callback, now_ms)
+        lane.segments.append(segment)
+        lanes.open_segments[partition] = segment
+        return segment
+
+    def _lane_of(self, lanes: TopicLanes, partition: int, now_ms: int) -> Lane:
+        if lanes.retention_class is None:
+            raise AssertionError(f"topic {lanes.topic!r} is used before it is configured")
+        zone = lanes.destination_zones[partition]
+        key = LaneKey(self._isolation, lanes.retention_class, zone)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = Lane(
+                key,
+                self._seal_at_bytes,
+                is_direct=self._router.is_direct_at_first(),
+                now_ms=now_ms,
+            )
+        return lane
+
+    def seal(self, lane: Lane, now_ms: int, timestamp_ms: int) -> list[SealedSegment]:
+        """Close the lane's batch; no record joins it any more.
+
+        Args:
+            lane: Any lane; an empty one gives nothing.
+            now_ms: Monotonic time.
+            timestamp_ms: Wall time, for the expiry hour.
+
+        Returns:
+            Its segments with their routes; those with route `BLOB` share one `Batch`. In the order
+            they were opened, which is the order in which each partition's must be notified.
+        """
+        if not lane.segments:
+            return []
+        sealed: list[SealedSegment] = []
+        segment_ms = 0
+        for segment in lane.segments:
+            owner: TopicLanes = segment.owner
+            owner.open_segments[segment.partition] = None
+            segment_ms = max(segment_ms, owner.segment_ms)
+            sealed.extend(self._close(segment, owner.topic))
+        plain_topics = {s.owner.topic for s in lane.segments if s.owner.is_plain}
+        lane.segments = []
+        size_bytes, lane.size_bytes = lane.size_bytes, 0
+        was_direct = lane.is_direct
+        self._router.observe_sealed(lane, size_bytes, now_ms)
+        self._router.assign_routes(
+            [s for s in sealed if s.topic not in plain_topics], is_direct=was_direct
+        )
+        for segment_ in sealed:
+            if segment_.topic in plain_topics:
+                segment_.route = Route.PLAIN
+        self._make_batch(
+            lane.key, [s for s in sealed if s.route is Route.BLOB], segment_ms, timestamp_ms
+        )
+        return sealed
+
+    def make_batch_of(self, segment: SealedSegment, lanes: TopicLanes, timestamp_ms: int) -> Batch:
+        """Give one segment, too large to go inline, an object of its own.
+
+        Args:
+            segment: Sealed, not notified.
+            lanes: Its topic.
+            timestamp_ms: Wall time, for the expiry hour.
+        """
+        if lanes.retention_class is None:
+            raise AssertionError(f"topic {lanes.topic!r} is used before it is configured")
+        zone = lanes.destination_zones[segment.partition]
+        key = LaneKey(self._isolation, lanes.retention_class, zone)
+        segment.route = Route.BLOB
+        batch = self._make_batch(key, [segment], lanes.segment_ms, timestamp_ms)
+        if batch is None:
+            raise AssertionError("a batch of one segment is empty")
+        return batch
+
+    def _make_batch(
+        self, lane_key: LaneKey, segments: list[SealedSegment], segment_ms: int, timestamp_ms: int
+    ) -> Batch | None:
+        if not segments:
+            return None
+        number = self._next_batch_number
+        self._next_batch_number += 1
+        object_key = ObjectKey(
+            isolation=lane_key.isolation,
+            shard=f"{number & 15:x}",
+            expiry_hour=expiry_hour(
+                timestamp_ms,
+                max(max(segment.timestamps_ms) for segment in segments),
+                lane_key.retention_class,
+                segment_ms,
+            ),
+            zone=self._writer_zone or "none",
+            writer_id=self._writer_id,
+            number=number,
+        )
+        deadlines = [s.deadline_ms for s in segments if s.deadline_ms is not None]
+        batch = Batch(
+            number=number,
+            lane_key=lane_key,
+            object_key=object_key.encode(),
+            segments=tuple(segments),
+            size_bytes=sum(segment.encoded_bytes for segment in segments),
+            deadline_ms=max(deadlines) if deadlines else None,
+        )
+        for segment in segments:
+            segment.batch = batch
+        return batch
+
+    def _close(self, segment: OpenSegment, topic: str) -> list[SealedSegment]:
+        deadline_ms = (
+            None if self._deadline_after_ms is None else segment.opened_ms + self._deadline_after_ms
+        )
+        count = len(segment.keys)
+        if count <= MAX_NOTIFICATION_RECORDS:
+            cuts = [slice(0, count)]
+        else:
+            cuts = [
+                slice(start, start + MAX_NOTIFICATION_RECORDS)
+                for start in range(0, count, MAX_NOTIFICATION_RECORDS)
+            ]
+        return [
+            SealedSegment(
+                topic=topic,
+                partition=segment.partition,
+                keys=segment.keys[cut] if len(cuts) > 1 else segment.keys,
+                values=segment.values[cut] if len(cuts) > 1 else segment.values,
+                timestamps_ms=segment.timestamps_ms[cut],
+                headers=None if segment.headers is None else segment.headers[cut],
+                callback=segment.callback,
+                callbacks=None if segment.callbacks is None else segment.callbacks[cut],
+                charged_bytes=(
+                    segment.charged_bytes if len(cuts) == 1 else _charge_of(segment, cut)
+                ),
+                opened_ms=segment.opened_ms,
+                deadline_ms=deadline_ms,
+            )
+            for cut in cuts
+        ]
+
+    def lanes_due(self, now_ms: int) -> list[Lane]:
+        """The lanes to seal now: direct ones at once, others at their age."""
+        return [
+            lane
+            for lane in self._lanes.values()
+            if lane.segments and (lane.is_direct or now_ms >= lane.opened_ms + self._interval_ms)
+        ]
+
+    def filling_lanes(self) -> list[Lane]:
+        """All lanes that hold records, largest first."""
+        filling = [lane for lane in self._lanes.values() if lane.segments]
+        return sorted(filling, key=lambda lane: -lane.size_bytes)
+
+    def next_due_ms(self) -> int | None:
+        """When the next lane is due, monotonic; None when all are empty."""
+        due = [
+            lane.opened_ms + (0 if lane.is_direct else self._interval_ms)
+            for lane in self._lanes.values()
+            if lane.segments
+        ]
+        return min(due, default=None)
+
+
+def _charge_of(segment: OpenSegment, cut: slice) -> int:
+    charge = 0
+    headers = None if segment.headers is None else segment.headers[cut]
+    for key, value in zip(segment.keys[cut], segment.values[cut], strict=True):
+        charge += len(key or b"") + len(value or b"") + CHARGE_BYTES_PER_RECORD
+    for record_headers in headers or ():
+        charge += headers_bytes(record_headers)
+    return charge
+
+
+def headers_bytes(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
+    """What a record's headers are charged, in bytes."""
+    if not headers:
+        return 0
+    return sum(len(name) + len(value or b"") for name, value in headers)

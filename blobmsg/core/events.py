@@ -1,0 +1,47 @@
+"""Actions that the producer's cores ask of their shell, and the sections a batch object is made of.
+
+Actions are commands, one per batch or segment, never per record. Order among `Notify` actions is
+the order in which they must reach Kafka, order among `Report` actions the order in which users
+must hear of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from blobmsg.core.segments import Batch, SealedSegment
+
+__all__ = ["EncodeInline", "Notify", "ProducerAction", "Report", "UploadBatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class UploadBatch:
+    """Encode the batch's segments into one object and put it under the batch's key."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeInline:
+    """Encode the segment; its bytes travel in the notification."""
+
+    segment: SealedSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Hand the segment to the Kafka producer, after every earlier `Notify`."""
+
+    segment: SealedSegment
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The segment's outcome is known and all earlier ones of its partition are reported."""
+
+    segment: SealedSegment
+
+
+ProducerAction: TypeAlias = UploadBatch | EncodeInline | Notify | Report

@@ -1,0 +1,179 @@
+"""The producer's state machine: batcher, router, notifier and the memory they may use.
+
+Decides everything about batches, order, deadlines and memory; never calls out. The shell
+(`blobmsg.producer`) appends records to open segments, tells events, and does the returned actions
+in order. Events: `seal`, `seal_all`, `tick`, `inline_encoded`, `uploaded`, `upload_failed`,
+`acknowledged`, `rejected`, `record_settled` (of the notifier), `records_reported`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from blobmsg.core.events import EncodeInline, ProducerAction, UploadBatch
+from blobmsg.core.segments import Batch, Lane, Route, SealedSegment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from blobmsg.core.batcher import Batcher, TopicLanes
+    from blobmsg.core.notifier import Notifier
+    from blobmsg.format.notification import Part
+
+__all__ = ["BufferMemory", "ProducerCore"]
+
+# Deadlines are checked this often at least; a report late by this much is within `flush`'s slack.
+_DEADLINE_CHECK_MS: Final = 500
+
+
+class BufferMemory:
+    """What records, objects and inline bytes hold, against a limit.
+
+    Records are charged when appended, objects when encoded; both are released in one place each
+    (`records_reported`, `object_released`).
+
+    Args:
+        limit_bytes: All that may be held, without the inner producer's queue.
+        encode_reserve_bytes: Part of it kept free of records, so that a buffer full of records
+            can still be encoded; at most half of the limit counts.
+        limit_records: Most records buffered at once; None: no limit but the bytes.
+    """
+
+    __slots__ = (
+        "limit_bytes",
+        "limit_records",
+        "object_bytes",
+        "record_limit_bytes",
+        "records",
+        "records_bytes",
+    )
+
+    def __init__(
+        self, limit_bytes: int, encode_reserve_bytes: int, limit_records: int | None
+    ) -> None:
+        self.limit_bytes = limit_bytes
+        self.record_limit_bytes = limit_bytes - min(encode_reserve_bytes, limit_bytes // 2)
+        self.limit_records = limit_records if limit_records is not None else 1 << 62
+        self.records = 0
+        self.records_bytes = 0
+        self.object_bytes = 0
+
+    def may_encode(self, size_bytes: int) -> bool:
+        """Whether an object of this size may be built now; one is always admitted."""
+        held = self.records_bytes + self.object_bytes
+        return self.object_bytes == 0 or held + size_bytes <= self.limit_bytes
+
+
+class ProducerCore:
+    """The whole of a producer's decisions. Threads: under the producer's lock.
+
+    Args:
+        batcher: Fills and seals lanes.
+        notifier: Orders notifications and reports.
+        memory: The limits.
+        inline_max_bytes: Largest encoded segment that may travel in a notification.
+    """
+
+    def __init__(
+        self, batcher: Batcher, notifier: Notifier, memory: BufferMemory, *, inline_max_bytes: int
+    ) -> None:
+        self.batcher = batcher
+        self.notifier = notifier
+        self.memory = memory
+        self._inline_max_bytes = inline_max_bytes
+        self._next_deadline_check_ms = 0
+
+    def seal(self, lane: Lane, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
+        """Seal one lane; uploads and encodings first, in the order segments were opened."""
+        sealed = self.batcher.seal(lane, now_ms, timestamp_ms)
+        actions: list[ProducerAction] = []
+        batches: set[int] = set()
+        for segment in sealed:
+            if segment.route is Route.BLOB and segment.batch is not None:
+                if segment.batch.number not in batches:
+                    batches.add(segment.batch.number)
+                    actions.append(UploadBatch(segment.batch))
+            elif segment.route is Route.INLINE:
+                actions.append(EncodeInline(segment))
+        for segment in sealed:
+            actions += self.notifier.enqueue(segment)
+        return actions
+
+    def seal_all(self, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
+        """Seal every lane at once: flush, commit, close, or memory is short."""
+        actions: list[ProducerAction] = []
+        for lane in self.batcher.filling_lanes():
+            actions += self.seal(lane, now_ms, timestamp_ms)
+        return actions
+
+    def tick(self, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
+        """Let time pass: lanes come of age, segments reach their deadline."""
+        actions: list[ProducerAction] = []
+        for lane in self.batcher.lanes_due(now_ms):
+            actions += self.seal(lane, now_ms, timestamp_ms)
+        if now_ms >= self._next_deadline_check_ms:
+            self._next_deadline_check_ms = now_ms + _DEADLINE_CHECK_MS
+            actions += self.notifier.tick(now_ms)
+        return actions
+
+    def next_tick_ms(self) -> int | None:
+        """When `tick` has something to do, monotonic; None: not before the next record."""
+        due_ms = self.batcher.next_due_ms()
+        if self.notifier.unsettled_segments:
+            check_ms = self._next_deadline_check_ms
+            due_ms = check_ms if due_ms is None else min(due_ms, check_ms)
+        return due_ms
+
+    def inline_encoded(
+        self,
+        segment: SealedSegment,
+        part: Part,
+        data: bytes,
+        lanes: TopicLanes,
+        now_ms: int,
+        timestamp_ms: int,
+    ) -> list[ProducerAction]:
+        """A segment's bytes are made; too large ones get an object of their own instead."""
+        if len(data) > self._inline_max_bytes:
+            return [UploadBatch(self.batcher.make_batch_of(segment, lanes, timestamp_ms))]
+        segment.part = part
+        segment.inline = data
+        self.memory.object_bytes += len(data)
+        return self.notifier.ready([segment], now_ms)
+
+    def uploaded(
+        self, batch: Batch, parts: Mapping[SealedSegment, Part], now_ms: int
+    ) -> list[ProducerAction]:
+        """The store has confirmed the batch's object."""
+        for segment, part in parts.items():
+            segment.part = part
+        return self.notifier.ready(batch.segments, now_ms)
+
+    def upload_failed(self, batch: Batch, error: Any, now_ms: int) -> list[ProducerAction]:
+        """The object can't be stored in time, or at all."""
+        return self.notifier.failed(batch.segments, error, now_ms)
+
+    def object_encoded(self, batch: Batch, object_bytes: int) -> None:
+        """The batch's object is built; records that nobody waits for live on in it alone."""
+        memory = self.memory
+        memory.object_bytes += object_bytes
+        for segment in batch.segments:
+            if not segment.has_callbacks:
+                memory.records_bytes -= segment.charged_bytes
+                segment.charged_bytes = 0
+                segment.drop_columns()
+
+    def object_released(self, size_bytes: int) -> None:
+        """An encoded object's bytes are free again."""
+        self.memory.object_bytes -= size_bytes
+
+    def records_reported(self, segments: Iterable[SealedSegment]) -> None:
+        """The segments' records have left the buffer: reported, or nobody listens."""
+        memory = self.memory
+        for segment in segments:
+            memory.records -= segment.record_count
+            memory.records_bytes -= segment.charged_bytes
+            if segment.inline is not None:
+                memory.object_bytes -= len(segment.inline)
+                segment.inline = None
+            segment.drop_columns()

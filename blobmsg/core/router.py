@@ -1,0 +1,141 @@
+"""Which way segments go: object, inline or plain, by what each would cost.
+
+Decides when a lane's batch is sealed, and whether a lane is *direct* (its records leave at once,
+because at its rate waiting would buy nothing). Never chooses what costs more than plain Kafka,
+reads and notifications included (DESIGN.md, rule 11).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from blobmsg.core.cost import (
+    PriceTable,
+    break_even_bytes,
+    marginal_segment_bytes,
+    object_usd,
+    plain_usd,
+)
+from blobmsg.core.segments import Lane, Route, SealedSegment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Router"]
+
+# A lane leaves direct mode at this multiple of the rate at which it enters it, so that a rate near
+# the break-even does not flap.
+_DIRECT_HYSTERESIS: Final = 2.0
+# The rate is an exponential average over about this many intervals: long enough to ride out one
+# empty interval, short enough that a burst is noticed within its first interval.
+_RATE_INTERVALS: Final = 2.0
+
+
+class Router:
+    """Assigns routes. Threads: under the producer's lock.
+
+    Args:
+        route: The setting `blobmsg.route`: auto, blob, inline or plain.
+        prices: What requests and crossings cost; used by `auto`.
+        groups: How many consumer groups read what is written.
+        interval_ms: How long a lane waits to fill.
+        inline_max_bytes: Largest segment, as encoded, that fits into a notification.
+    """
+
+    def __init__(
+        self,
+        route: str,
+        prices: PriceTable,
+        groups: int,
+        *,
+        interval_ms: int,
+        inline_max_bytes: int,
+    ) -> None:
+        self._route = route
+        self._prices = prices
+        self._groups = groups
+        self._object_break_even_bytes = break_even_bytes(prices, groups=groups)
+        self._segment_break_even_bytes = marginal_segment_bytes(prices, groups=groups)
+        self._interval_ms = interval_ms
+        self._inline_max_bytes = inline_max_bytes
+
+    def is_direct_at_first(self) -> bool:
+        """Whether a lane without history sends its records at once."""
+        return self._route in ("auto", "plain")
+
+    def seal_at_bytes(self, batch_size_bytes: int) -> int:
+        """The lane size at which a batch is sealed."""
+        if self._route == "inline":
+            return min(batch_size_bytes, self._inline_max_bytes)
+        return batch_size_bytes
+
+    def observe_sealed(self, lane: Lane, size_bytes: int, now_ms: int) -> None:
+        """Learn the lane's rate from a sealed batch and decide whether it is direct.
+
+        Args:
+            lane: The lane that was just sealed.
+            size_bytes: What it held, as encoded.
+            now_ms: Monotonic time of the seal.
+        """
+        elapsed_ms = max(1, now_ms - lane.last_sealed_ms)
+        lane.last_sealed_ms = now_ms
+        weight = 1.0 - math.exp(-elapsed_ms / (_RATE_INTERVALS * max(1, self._interval_ms)))
+        rate = size_bytes / elapsed_ms
+        lane.rate_bytes_per_ms += weight * (rate - lane.rate_bytes_per_ms)
+        if self._route == "auto":
+            per_interval = lane.rate_bytes_per_ms * self._interval_ms
+            threshold: float = self._object_break_even_bytes
+            if lane.is_direct:
+                threshold *= _DIRECT_HYSTERESIS
+            lane.is_direct = per_interval < threshold
+
+    def assign_routes(self, segments: Sequence[SealedSegment], *, is_direct: bool) -> None:
+        """Set `route` on each segment of one sealed batch.
+
+        Args:
+            segments: The batch's segments; `plain` ones of compacted topics are already marked.
+            is_direct: Whether the lane sent them without waiting.
+        """
+        if self._route == "plain":
+            _assign(segments, Route.PLAIN)
+        elif self._route == "blob":
+            _assign(segments, Route.BLOB)
+        elif self._route == "inline":
+            for segment in segments:
+                segment.route = self._small_route(segment)
+        else:
+            self._assign_by_cost(segments, is_direct=is_direct)
+
+    def _assign_by_cost(self, segments: Sequence[SealedSegment], *, is_direct: bool) -> None:
+        blobs: list[SealedSegment] = []
+        inline_usd = 0.0
+        for segment in segments:
+            if segment.encoded_bytes < self._segment_break_even_bytes:
+                segment.route = self._small_route(segment)
+            else:
+                blobs.append(segment)
+                inline_usd += plain_usd(segment.encoded_bytes, 1, self._prices)
+        # Without a zone tier every partition may have a reader of its own, hence a GET each.
+        blob_usd = object_usd(
+            len(blobs), self._prices, groups=self._groups, gets_per_group=len(blobs)
+        )
+        if inline_usd > blob_usd:
+            _assign(blobs, Route.BLOB)
+        else:
+            for segment in blobs:
+                segment.route = self._small_route(segment)
+        if is_direct:
+            # One record by itself needs no envelope: consumers of any kind can read it.
+            for segment in segments:
+                if segment.route is Route.INLINE and segment.record_count == 1:
+                    segment.route = Route.PLAIN
+
+    def _small_route(self, segment: SealedSegment) -> Route:
+        fits = segment.encoded_bytes <= self._inline_max_bytes
+        return Route.INLINE if fits else Route.BLOB
+
+
+def _assign(segments: Sequence[SealedSegment], route: Route) -> None:
+    for segment in segments:
+        segment.route = route

@@ -1,0 +1,297 @@
+"""The units that travel through the producer's cores: lanes, open and sealed segments, batches.
+
+Values and counters only. Who changes them: `OpenSegment` and `Lane` the batcher (and
+`OpenSegment.append` the record path), `SealedSegment` the notifier, `Batch` nobody after it is
+sealed.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from blobmsg.format.notification import Part
+    from blobmsg.format.object_key import RetentionClass
+    from blobmsg.format.segment import Headers
+
+__all__ = [
+    "CHARGE_BYTES_PER_RECORD",
+    "ENCODED_BYTES_PER_RECORD",
+    "Batch",
+    "Lane",
+    "LaneKey",
+    "OpenSegment",
+    "Route",
+    "SealedSegment",
+    "SegmentState",
+]
+
+# Timestamp (8) and the two int32 offsets of key and value: what a record adds to a segment
+# besides its own bytes.
+ENCODED_BYTES_PER_RECORD: Final = 16
+# What a buffered record is charged besides its own bytes: two bytes objects' headers (2 x 33), the
+# list slots (2 x 8) and the timestamp (8), rounded up.
+CHARGE_BYTES_PER_RECORD: Final = 96
+
+
+class Route(enum.Enum):
+    """How a segment reaches its consumers."""
+
+    BLOB = "blob"  # in a batch object, by notification
+    INLINE = "inline"  # encoded, inside its notification
+    PLAIN = "plain"  # as ordinary Kafka records
+
+
+class LaneKey(NamedTuple):
+    """What records of one batch object have in common."""
+
+    isolation: str
+    retention_class: RetentionClass
+    destination_zone: str  # "" = none: one lane for all zones
+
+
+class Lane:
+    """One batch under construction. Threads: under the producer's lock."""
+
+    __slots__ = (
+        "is_direct",
+        "key",
+        "last_sealed_ms",
+        "opened_ms",
+        "rate_bytes_per_ms",
+        "seal_at_bytes",
+        "segments",
+        "size_bytes",
+    )
+
+    def __init__(self, key: LaneKey, seal_at_bytes: int, *, is_direct: bool, now_ms: int) -> None:
+        self.key = key
+        self.seal_at_bytes = seal_at_bytes
+        self.is_direct = is_direct  # records leave at once: waiting would buy nothing
+        self.segments: list[OpenSegment] = []
+        self.size_bytes = 0  # as encoded, uncompressed
+        self.opened_ms = now_ms
+        self.last_sealed_ms = now_ms
+        self.rate_bytes_per_ms = 0.0
+
+
+class OpenSegment:
+    """Records of one partition that join the lane's next batch, in columns.
+
+    Threads: under the producer's lock.
+    """
+
+    __slots__ = (
+        "callback",
+        "callbacks",
+        "charged_bytes",
+        "headers",
+        "keys",
+        "lane",
+        "opened_ms",
+        "owner",
+        "partition",
+        "timestamps_ms",
+        "values",
+    )
+
+    def __init__(
+        self,
+        owner: Any,
+        partition: int,
+        lane: Lane,
+        callback: Callable[..., Any] | None,
+        now_ms: int,
+    ) -> None:
+        self.owner = owner  # the TopicLanes it belongs to
+        self.partition = partition
+        self.lane = lane
+        self.opened_ms = now_ms
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.timestamps_ms: array[int] = array("q")
+        self.headers: list[Headers | None] | None = None
+        # One callback for all records is by far the usual case; a list is made only when it is not.
+        self.callback = callback
+        self.callbacks: list[Callable[..., Any] | None] | None = None
+        self.charged_bytes = 0
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Headers | None,
+        callback: Callable[..., Any] | None,
+        payload_bytes: int,
+    ) -> bool:
+        """Add one record.
+
+        Args:
+            key: The record's key.
+            value: The record's value.
+            timestamp_ms: Its wall time in ms, taken at produce.
+            headers: Its headers; None and an empty list are the same.
+            callback: Its delivery callback.
+            payload_bytes: Bytes of key, value and headers together.
+
+        Returns:
+            Whether the lane is full and must be sealed.
+        """
+        if callback is not self.callback or self.callbacks is not None:
+            self._add_callback(callback)
+        self.keys.append(key)
+        self.values.append(value)
+        self.timestamps_ms.append(timestamp_ms)
+        if headers is not None or self.headers is not None:
+            self._add_headers(headers)
+        self.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+        lane = self.lane
+        lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+        return lane.size_bytes >= lane.seal_at_bytes
+
+    def _add_callback(self, callback: Callable[..., Any] | None) -> None:
+        if self.callbacks is None:
+            self.callbacks = [self.callback] * len(self.keys)
+            self.callback = None
+        self.callbacks.append(callback)
+
+    def _add_headers(self, headers: Headers | None) -> None:
+        if self.headers is None:
+            self.headers = [None] * (len(self.keys) - 1)
+        self.headers.append(headers or None)
+
+
+class SegmentState(enum.Enum):
+    """Where a sealed segment is on its way; moved by the notifier alone."""
+
+    WAITING = "waiting"  # for its upload or encoding
+    READY = "ready"  # may be notified once everything before it in its partition has been
+    NOTIFYING = "notifying"  # handed to the Kafka producer
+    DELIVERED = "delivered"
+    FAILED = "failed"
+
+
+class SealedSegment:
+    """Consecutive records of one partition; the unit of notification, failure and report."""
+
+    __slots__ = (
+        "acknowledged_records",
+        "batch",
+        "callback",
+        "callbacks",
+        "charged_bytes",
+        "deadline_ms",
+        "error",
+        "headers",
+        "inline",
+        "kafka_offset",
+        "keys",
+        "opened_ms",
+        "part",
+        "partition",
+        "record_count",
+        "record_errors",
+        "record_offsets",
+        "route",
+        "sequence",
+        "settled_ms",
+        "state",
+        "timestamps_ms",
+        "topic",
+        "values",
+    )
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        partition: int,
+        keys: list[bytes | None],
+        values: list[bytes | None],
+        timestamps_ms: array[int],
+        headers: list[Headers | None] | None,
+        callback: Callable[..., Any] | None,
+        callbacks: list[Callable[..., Any] | None] | None,
+        charged_bytes: int,
+        opened_ms: int,
+        deadline_ms: int | None,
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.keys = keys
+        self.values = values
+        self.timestamps_ms = timestamps_ms
+        self.headers = headers
+        self.callback = callback
+        self.callbacks = callbacks
+        self.record_count = len(keys)
+        self.charged_bytes = charged_bytes
+        self.opened_ms = opened_ms
+        self.deadline_ms = deadline_ms  # monotonic; None: no limit
+        self.route = Route.BLOB
+        self.state = SegmentState.WAITING
+        self.batch: Batch | None = None
+        self.part: Part | None = None  # where it lies, once uploaded or encoded
+        self.inline: bytes | None = None
+        self.sequence = -1
+        self.error: Any = None  # what the shell reports: a KafkaError or an exception
+        self.kafka_offset = -1
+        self.settled_ms = 0
+        # Plain route only: each record is acknowledged by itself.
+        self.acknowledged_records = 0
+        self.record_offsets: list[int] | None = None
+        self.record_errors: dict[int, Any] | None = None
+
+    @property
+    def encoded_bytes(self) -> int:
+        """Its size as encoded, before compression and without the segment's own header."""
+        overhead = CHARGE_BYTES_PER_RECORD - ENCODED_BYTES_PER_RECORD
+        return self.charged_bytes - overhead * self.record_count
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether somebody wants to hear of its records."""
+        return self.callback is not None or self.callbacks is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its outcome is known."""
+        return self.state in (SegmentState.DELIVERED, SegmentState.FAILED)
+
+    def callback_of(self, record_index: int) -> Callable[..., Any] | None:
+        """The delivery callback of one record."""
+        return self.callback if self.callbacks is None else self.callbacks[record_index]
+
+    def drop_columns(self) -> None:
+        """Free keys, values and headers once nobody needs them any more."""
+        self.keys = []
+        self.values = []
+        self.headers = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """A sealed lane: what becomes one batch object.
+
+    Args:
+        number: Counts this producer's batches from 0; also the object number in the key.
+        lane_key: What its records have in common.
+        object_key: Where it goes, below the store's prefix. Never used for anything else.
+        segments: Its segments in the order they were opened.
+        size_bytes: Their size as encoded, before compression.
+        deadline_ms: Monotonic time after which none of its segments may be notified any more;
+            None: no limit.
+    """
+
+    number: int
+    lane_key: LaneKey
+    object_key: str
+    segments: tuple[SealedSegment, ...]
+    size_bytes: int
+    deadline_ms: int | None

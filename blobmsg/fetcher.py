@@ -1,0 +1,320 @@
+"""The threads that fetch sections of objects, check every byte and decode.
+
+Goes through the tiers (memory, then the store); a mismatch evicts and is fetched again past the
+caches. Decides nothing about positions or order: results go to a queue that the polling thread
+empties.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from blobmsg.core.debatcher import Failure, FailureKind
+from blobmsg.core.offsets import virtual_offset_of_first
+from blobmsg.errors import (
+    BlobmsgError,
+    CorruptSegment,
+    ObjectExpired,
+    ObjectMissing,
+    StoreTimeout,
+    StoreUnavailable,
+    UnsupportedFormat,
+)
+from blobmsg.format.checksum import crc32
+from blobmsg.format.codec import Codec, decompress
+from blobmsg.format.errors import FormatError, UnsupportedFormatError
+from blobmsg.format.object_key import ObjectKey
+from blobmsg.format.segment import decode_segment
+from blobmsg.message import RecordsView
+
+if TYPE_CHECKING:
+    from blobmsg.cache.base import Cache
+    from blobmsg.clock import Clock
+    from blobmsg.core.debatcher import Entry, FetchSection
+    from blobmsg.format.part import Part
+    from blobmsg.format.ranges import ByteRange
+    from blobmsg.resources import StoreLease, Stores
+
+__all__ = ["EntryContext", "FetchResult", "Fetcher", "decode_part"]
+
+logger = logging.getLogger("blobmsg.fetcher")
+
+# A range that is wrong once may be right the next time (a bit flipped on the way); one that is
+# wrong three times is wrong in the store.
+_ATTEMPTS_ON_MISMATCH: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class EntryContext:
+    """What a segment's messages need beyond its bytes.
+
+    Args:
+        timestamp_type: One of confluent_kafka's TIMESTAMP_*.
+        log_append_ms: The broker's time on LogAppendTime topics, else None.
+        leader_epoch: Of the notification.
+    """
+
+    timestamp_type: int
+    log_append_ms: int | None
+    leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """The answer to one section.
+
+    Args:
+        section: As planned.
+        outcomes: For each of its parts a `RecordsView` or a `Failure`.
+    """
+
+    section: FetchSection
+    outcomes: list[RecordsView | Failure]
+
+
+class Fetcher:
+    """A pool of daemon threads fed by a queue.
+
+    Args:
+        stores: By the name that notifications carry.
+        cache: The memory tier; None: off.
+        clock: Time.
+        threads: How many fetches at once.
+        request_timeout_ms: How long one section may take, retries included.
+        name: For thread names.
+
+    Threads: `submit`, `wait`, `take_results` any; the lock of `_done` guards `_results`.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        cache: Cache | None,
+        clock: Clock,
+        *,
+        threads: int,
+        request_timeout_ms: int,
+        name: str,
+    ) -> None:
+        self._stores = stores
+        self._cache = cache
+        self._clock = clock
+        self._request_timeout_ms = request_timeout_ms
+        self._jobs: queue.SimpleQueue[FetchSection | None] = queue.SimpleQueue()
+        self._results: deque[FetchResult] = deque()
+        self._done = threading.Condition()
+        self.cache_hits = 0
+        self.mismatches = 0
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-fetch-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, section: FetchSection) -> None:
+        """Queue a section."""
+        self._jobs.put(section)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until a result is there."""
+        with self._done:
+            if not self._results:
+                self._done.wait(timeout_s)
+
+    def wake(self) -> None:
+        """End a `wait` of another thread."""
+        with self._done:
+            self._done.notify_all()
+
+    def take_results(self) -> list[FetchResult]:
+        """All results since the last call, in the order they came."""
+        with self._done:
+            results = list(self._results)
+            self._results.clear()
+        return results
+
+    def stop(self, timeout_s: float) -> None:
+        """End the threads; waits at most `timeout_s`, for one may hang in a request."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(timeout_s / len(self._threads))
+
+    def _run(self) -> None:
+        while True:
+            section = self._jobs.get()
+            if section is None:
+                return
+            try:
+                outcomes = self._fetch(section)
+            except Exception as error:  # noqa: BLE001  (a thread's top loop: reported as refused)
+                logger.critical("a defect while fetching %s", section.key, exc_info=True)
+                fatal = KafkaError(KafkaError._FATAL, repr(error), fatal=True)  # noqa: SLF001
+                outcomes = [Failure(FailureKind.REFUSED, fatal)] * len(section.parts)
+            with self._done:
+                self._results.append(FetchResult(section, outcomes))
+                self._done.notify_all()
+
+    def _fetch(self, section: FetchSection) -> list[RecordsView | Failure]:
+        try:
+            lease = self._stores.get(section.store)
+        except KafkaException as error:
+            return [_failure(error, section, part, entry) for entry, _, part in section.parts]
+        cached = self._from_cache(lease, section)
+        if cached is not None:
+            return cached
+        try:
+            data = self._get(lease, section.key, section.section)
+        except BlobmsgError as error:
+            return [self._classify(error, section, part, entry) for entry, _, part in section.parts]
+        outcomes: list[RecordsView | Failure] = []
+        for entry, part_index, part in section.parts:
+            start = part.byte_range.start - section.section.start
+            outcomes.append(self._checked(lease, section, entry, part_index, part, data, start))
+        if self._cache is not None and not any(isinstance(o, Failure) for o in outcomes):
+            self._cache.fill(lease.url, section.key, section.section, data)
+        return outcomes
+
+    def _get(self, lease: StoreLease, key: str, byte_range: ByteRange) -> bytes:
+        deadline_ms = self._clock.now_ms() + self._request_timeout_ms
+        return lease.store.get_range(key, byte_range, deadline_ms=deadline_ms)
+
+    def _from_cache(
+        self, lease: StoreLease, section: FetchSection
+    ) -> list[RecordsView | Failure] | None:
+        """All parts out of the memory tier; None when one is not there or not right."""
+        if self._cache is None:
+            return None
+        views: list[RecordsView | Failure] = []
+        for entry, part_index, part in section.parts:
+            found = self._cache.get(lease.url, section.key, part.byte_range)
+            if found is None:
+                return None
+            data = found if isinstance(found, bytes) else bytes(found)
+            try:
+                views.append(decode_part(entry, part_index, part, data, 0))
+            except FormatError:
+                self.mismatches += 1
+                self._cache.evict(lease.url, section.key, part.byte_range)
+                return None
+        self.cache_hits += 1
+        return views
+
+    def _checked(
+        self,
+        lease: StoreLease,
+        section: FetchSection,
+        entry: Entry,
+        part_index: int,
+        part: Part,
+        data: bytes,
+        start: int,
+    ) -> RecordsView | Failure:
+        """Decode one part; fetch it again, past all caches, while its checksum is wrong."""
+        for attempt in range(_ATTEMPTS_ON_MISMATCH):
+            try:
+                return decode_part(entry, part_index, part, data, start)
+            except UnsupportedFormatError as error:
+                return self._classify(
+                    UnsupportedFormat(_where(section, part, entry, str(error))),
+                    section, part, entry,
+                )  # fmt: skip
+            except FormatError as error:
+                self.mismatches += 1
+                corrupt = CorruptSegment(_where(section, part, entry, str(error)))
+            if attempt + 1 < _ATTEMPTS_ON_MISMATCH:
+                try:
+                    data, start = self._get(lease, section.key, part.byte_range), 0
+                except BlobmsgError as error:
+                    return self._classify(error, section, part, entry)
+        return Failure(FailureKind.MISSING, corrupt.kafka_error)
+
+    def _classify(
+        self, error: BlobmsgError, section: FetchSection, part: Part, entry: Entry
+    ) -> Failure:
+        """What a failed fetch calls for."""
+        if isinstance(error, ObjectMissing):
+            expiry_ms = ObjectKey.decode(section.key).expiry_ms()
+            if expiry_ms is not None and self._clock.timestamp_ms() >= expiry_ms:
+                text = _where(
+                    section, part, entry,
+                    "the object is past its expiry hour and gone; Kafka has not deleted the "
+                    "notification yet",
+                )  # fmt: skip
+                return Failure(FailureKind.EXPIRED, ObjectExpired(text).kafka_error)
+        return _failure(error, section, part, entry)
+
+
+def _failure(error: KafkaException, section: FetchSection, part: Part, entry: Entry) -> Failure:
+    kafka_error: KafkaError = error.args[0]
+    text = _where(section, part, entry, str(error))
+    retriable = isinstance(error, (StoreUnavailable, StoreTimeout))
+    kind = FailureKind.REFUSED
+    if retriable:
+        kind = FailureKind.TRANSIENT
+    elif isinstance(error, (ObjectMissing, CorruptSegment)):
+        kind = FailureKind.MISSING
+    return Failure(kind, KafkaError(kafka_error.code(), text, retriable=retriable))
+
+
+def _where(section: FetchSection, part: Part, entry: Entry, text: str) -> str:
+    topic, partition = entry.flow.key
+    place = part.byte_range
+    return (
+        f"{topic} [{partition}] at Kafka offset {entry.kafka_offset}: object {section.key}, bytes "
+        f"{place.start} to {place.end - 1}: {text}"
+    )
+
+
+def decode_part(entry: Entry, part_index: int, part: Part, data: bytes, start: int) -> RecordsView:
+    """Check and decode one segment.
+
+    Args:
+        entry: Its notification's entry.
+        part_index: Which part of the notification.
+        part: What the notification says of it.
+        data: Bytes that hold it, as stored.
+        start: Where it begins in `data`.
+
+    Raises:
+        FormatError: Its checksum or its bytes are wrong.
+    """
+    length = part.byte_range.length
+    stored = memoryview(data)[start : start + length]
+    if crc32(stored) != part.checksum:
+        raise FormatError(
+            f"checksum {crc32(stored):08x} instead of {part.checksum:08x} over {len(stored)} bytes"
+        )
+    if part.codec is Codec.NONE:
+        segment = decode_segment(data, start=start, length=length, records=part.records)
+    else:
+        raw = decompress(part.codec, stored, part.uncompressed_bytes)
+        segment = decode_segment(raw, records=part.records)
+    segment.check_headers()
+    notification, context = entry.notification, entry.context
+    before = 0
+    if notification is not None:
+        before = sum(earlier.records for earlier in notification.parts[:part_index])
+    topic, partition = entry.flow.key
+    first = virtual_offset_of_first(entry.kafka_offset, entry.record_count) + before
+    return RecordsView(
+        topic,
+        partition,
+        segment,
+        first_virtual_offset=first,
+        first_record_index=before,
+        timestamp_type=context.timestamp_type,
+        log_append_ms=context.log_append_ms,
+        leader_epoch=context.leader_epoch,
+    )

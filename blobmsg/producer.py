@@ -1,0 +1,618 @@
+"""BlobProducer: confluent-kafka's Producer with the payload going through the store.
+
+The surface only: checks arguments as the stock class does, and hands over to
+`ProducerPipeline`. Decides nothing about records.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import time
+import uuid
+import weakref
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import confluent_kafka
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from blobmsg.clock import SystemClock
+from blobmsg.config import parse_settings
+from blobmsg.core.batcher import headers_bytes
+from blobmsg.format.notification import HEADER_NAME
+from blobmsg.inner_config import (
+    KafkaCallbacks,
+    admin_config,
+    inner_producer_config,
+    plain_producer_config,
+)
+from blobmsg.inner_events import InnerStatistics
+from blobmsg.kafka_settings import KafkaView, collect_config
+from blobmsg.producer_pipeline import ProducerPipeline
+from blobmsg.resources import Stores, freeze, shared
+from blobmsg.topic_directory import TopicDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from typing_extensions import Self
+
+    from blobmsg.format.segment import Headers
+    from blobmsg.message import Message
+
+    DeliveryCallback = Callable[[KafkaError | None, "Message"], None]
+    HeadersType = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
+
+__all__ = ["BlobProducer"]
+
+logger = logging.getLogger("blobmsg.producer")
+
+# Bound at import: an application may replace confluent_kafka.Producer by this class.
+_StockProducer: Final = confluent_kafka.Producer
+_time_ns: Final = time.time_ns
+_numbers: Final = itertools.count(1)
+_open: Final[weakref.WeakSet[BlobProducer]] = weakref.WeakSet()
+_URGENT_HEADER: Final = "blobmsg.urgent"
+# Longer than any upload thread needs to notice; the threads are daemons.
+_STOP_TIMEOUT_S: Final = 1.0
+
+
+class BlobProducer:
+    """A drop-in for `confluent_kafka.Producer`.
+
+    Takes the stock settings and those of `docs/settings.md`, as one dict, as keywords, or both.
+    Records of topics that match `blobmsg.topics` are batched, stored and notified; all others go
+    through a stock producer untouched. Offsets in delivery reports are virtual
+    (`blobmsg.offsets`).
+
+    Args:
+        *args: The settings dict.
+        **kwargs: Settings as keywords; they win over the dict.
+
+    Raises:
+        KafkaException: A setting is unknown or wrong (`ConfigError` for ours).
+        TypeError: No settings, or a callback that can't be called.
+
+    Threads: any, as in stock. Callbacks run only in `poll`, `flush` and `close`.
+    Source: confluent_kafka.Producer; DESIGN.md, The producer.
+    """
+
+    # For a subclass whose __init__ never ran, and until the end of ours.
+    _unusable: str | None = "Producer has not been initialized: call super().__init__(conf)"
+    _pipeline: ProducerPipeline
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        conf = collect_config(args, kwargs)
+        settings, kafka_conf = parse_settings(conf, os.environ)
+        view = KafkaView.parse(kafka_conf)
+        self._settings = settings
+        self._record_max_bytes = settings.record_max_bytes
+        self._callbacks = KafkaCallbacks.of(kafka_conf)
+        self._default_on_delivery = self._callbacks.on_delivery
+        self._kafka_conf = kafka_conf
+        self._message_timeout_s = view.message_timeout_ms / 1000
+        if view.is_transactional:
+            _refuse("transactional.id", "transactions")
+        name = f"blobmsg-producer-{next(_numbers)}"
+        self._statistics = InnerStatistics()
+        inner_conf = inner_producer_config(kafka_conf, settings, view)
+        self._inner = _StockProducer({**inner_conf, **self._inner_callbacks()})
+        self._passthrough: confluent_kafka.Producer | None = None
+        self._stores = Stores(settings)
+        admin_conf = admin_config(kafka_conf)
+        self._admin_name = ("admin", freeze(admin_conf))
+        admin = shared.acquire(self._admin_name, lambda: AdminClient(admin_conf))
+        self._pipeline = ProducerPipeline(
+            self._inner,
+            settings,
+            view,
+            directory=TopicDirectory(self._inner.list_topics, admin, settings),
+            stores=self._stores,
+            clock=SystemClock(),
+            name=name,
+            producer_id=uuid.uuid4().bytes,
+        )
+        self._append = self._pipeline.append
+        self._pipeline.start()
+        _open.add(self)
+        self._unusable = None
+
+    def _inner_callbacks(self) -> dict[str, Any]:
+        """Callbacks for the inner client: they queue, so that the user's run in `poll` alone.
+
+        They must not keep the producer alive, for what is never closed is to be noticed.
+        """
+        me = weakref.ref(self)
+        statistics = self._statistics
+        user = self._callbacks
+
+        def queue(callback: Callable[..., Any], *arguments: Any) -> None:
+            producer = me()
+            if producer is not None and producer._unusable is None:  # noqa: SLF001
+                producer._pipeline.event(callback, *arguments)  # noqa: SLF001
+
+        def on_statistics(text: str) -> None:
+            statistics.take(text)
+            if user.stats_cb is not None:
+                queue(user.stats_cb, text)
+
+        callbacks: dict[str, Any] = {"stats_cb": on_statistics}
+        if user.error_cb is not None:
+            callbacks["error_cb"] = lambda error: queue(user.error_cb, error)
+        if user.throttle_cb is not None:
+            callbacks["throttle_cb"] = lambda event: queue(user.throttle_cb, event)
+        if user.logger is not None:
+            callbacks["logger"] = user.logger
+        return callbacks
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        """The stock class, so that `isinstance` checks of frameworks hold."""
+        return _StockProducer
+
+    # --- producing ----------------------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = -1,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+        timestamp: int = 0,
+        headers: HeadersType | None = None,
+    ) -> None:
+        """Queue one record; returns at once.
+
+        Args:
+            topic: Its topic.
+            value: Its value; str becomes UTF-8, None and empty differ.
+            key: Its key; likewise.
+            partition: -1 lets the partitioner choose.
+            callback: Called with (error or None, Message) from `poll`, `flush` or `close`; wins
+                over `on_delivery`, which wins over the setting of that name.
+            on_delivery: As `callback`.
+            timestamp: ms since 1970 UTC; 0: now.
+            headers: dict or list of (name, value); values are str, bytes or None. The header
+                `blobmsg.urgent` seals the record's batch at once; `blobmsg` is refused.
+
+        Raises:
+            BufferError: The buffer is full; `poll` and try again.
+            KafkaException: `MSG_SIZE_TOO_LARGE` over `blobmsg.record.max.bytes`,
+                `_UNKNOWN_PARTITION`, `_UNKNOWN_TOPIC`.
+            TypeError: An argument of a wrong type.
+
+        Threads: any.
+        """
+        if self._unusable is not None:
+            raise RuntimeError(self._unusable)
+        payload_bytes = 0
+        if type(value) is bytes:
+            payload_bytes = len(value)
+        elif value is not None:
+            value = _bytes_of(value, "value")
+            payload_bytes = len(value)
+        if type(key) is bytes:
+            payload_bytes += len(key)
+        elif key is not None:
+            key = _bytes_of(key, "key")
+            payload_bytes += len(key)
+        is_urgent = False
+        if headers is not None:
+            headers = normalized_headers(headers)
+            payload_bytes += headers_bytes(headers)
+            is_urgent = any(name == _URGENT_HEADER for name, _ in headers)
+        if type(topic) is not str:
+            raise TypeError(f"argument 1 must be str, not {_type_name(topic)}")
+        if payload_bytes > self._record_max_bytes:
+            raise _too_large(payload_bytes, self._record_max_bytes)
+        if partition.__class__ is not int or timestamp.__class__ is not int or partition < -1:
+            partition, timestamp = _checked_numbers(partition, timestamp)
+        if not self._settings.uses_store(topic):
+            self._produce_untouched(
+                topic, value, key, partition, callback or on_delivery, timestamp, headers
+            )
+            return
+        self._append(
+            topic,
+            key,
+            value,
+            partition,
+            timestamp or _time_ns() // 1_000_000,
+            headers,
+            callback or on_delivery or self._default_on_delivery,
+            payload_bytes,
+            is_urgent=is_urgent,
+        )
+
+    def produce_batch(
+        self,
+        topic: str,
+        messages: list[dict[str, Any]],
+        partition: int = -1,
+        callback: DeliveryCallback | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> int:
+        """Queue several records of one topic.
+
+        Args:
+            topic: Their topic.
+            messages: dicts with `value`, `key` and, all optional, `partition`, `callback`,
+                `timestamp`, `headers`.
+            partition: For those without one of their own.
+            callback: For those without one of their own.
+            on_delivery: As `callback`.
+
+        Returns:
+            How many were queued. The others got a `_error` (a `KafkaError`) and no callback.
+
+        Raises:
+            TypeError: `messages` is no list of dicts.
+
+        Threads: any.
+        """
+        self._check_usable()
+        if not isinstance(messages, list):
+            raise TypeError("messages must be a list")
+        queued = 0
+        for message in messages:
+            if not isinstance(message, dict):
+                raise TypeError("messages must be a list of dicts")
+            own_callback = message.get("callback") or message.get("on_delivery")
+            try:
+                self.produce(
+                    topic,
+                    message.get("value"),
+                    message.get("key"),
+                    message.get("partition", partition),
+                    own_callback or callback or on_delivery,
+                    timestamp=message.get("timestamp", 0),
+                    headers=message.get("headers"),
+                )
+                queued += 1
+            except BufferError:
+                message["_error"] = KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001
+            except KafkaException as error:
+                message["_error"] = error.args[0]
+        return queued
+
+    def _produce_untouched(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        callback: DeliveryCallback | None,
+        timestamp: int,
+        headers: Any,
+    ) -> None:
+        """Produce to a topic that does not use the store, with the user's own settings."""
+        if self._passthrough is None:
+            conf = {**plain_producer_config(self._kafka_conf), **self._inner_callbacks()}
+            if self._default_on_delivery is not None:
+                conf["on_delivery"] = self._default_on_delivery
+            self._passthrough = _StockProducer(conf)
+        arguments: dict[str, Any] = {"partition": partition, "timestamp": timestamp}
+        if callback is not None:
+            arguments["on_delivery"] = callback
+        if headers is not None:
+            arguments["headers"] = headers
+        self._passthrough.produce(topic, value, key, **arguments)
+
+    # --- waiting ------------------------------------------------------------------------------
+
+    def poll(self, timeout: float = -1) -> int:
+        """Run due callbacks; waits for the first one.
+
+        Args:
+            timeout: Seconds to wait at most; negative: no limit, 0: not at all.
+
+        Returns:
+            Events served; acknowledged records without a callback count too.
+
+        Threads: any.
+        """
+        self._check_usable()
+        timeout_s = _seconds(timeout)
+        if self._passthrough is None:
+            return self._pipeline.serve(timeout_s)
+        deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
+        while True:
+            served = self._passthrough.poll(0)
+            remaining = 0.05 if deadline is None else min(0.05, deadline - time.monotonic())
+            served += self._pipeline.serve(0 if served else max(0.0, remaining))
+            if served or (deadline is not None and time.monotonic() >= deadline):
+                return served
+
+    def flush(self, timeout: float = -1) -> int:
+        """Seal all batches at once and wait until every record is delivered or has failed.
+
+        Args:
+            timeout: Seconds to wait at most; negative: no limit.
+
+        Returns:
+            Records and events that remain.
+
+        Threads: any.
+        """
+        self._check_usable()
+        return self._flush(_seconds(timeout))
+
+    def _flush(self, timeout_s: float) -> int:
+        started = time.monotonic()
+        remaining = self._pipeline.flush(timeout_s)
+        if self._passthrough is not None:
+            if timeout_s >= 0:
+                timeout_s = max(0.0, timeout_s - (time.monotonic() - started))
+            remaining += self._passthrough.flush(timeout_s)
+        return remaining
+
+    def close(self) -> bool:
+        """Flush for at most `message.timeout.ms`, then release everything. Idempotent.
+
+        Returns:
+            True.
+
+        Threads: any.
+        """
+        if self._unusable is not None:
+            if self._unusable is _CLOSED:
+                return True
+            raise RuntimeError(self._unusable)
+        timeout_s = self._message_timeout_s if self._message_timeout_s else -1.0
+        remaining = 0
+        try:
+            remaining = self._flush(timeout_s)
+        finally:
+            self._unusable = _CLOSED
+            _open.discard(self)
+            self._release()
+        if remaining:
+            logger.warning("closed with %d records undelivered", remaining)
+        return True
+
+    def _release(self) -> None:
+        self._pipeline.stop(_STOP_TIMEOUT_S)
+        self._stores.close()
+        shared.release(self._admin_name)
+
+    def __enter__(self) -> Self:
+        self._check_usable()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        if self._unusable is not None:
+            return self._zero_if_closed()
+        count = self._pipeline.undelivered
+        return count if self._passthrough is None else count + len(self._passthrough)
+
+    def _zero_if_closed(self) -> int:
+        if self._unusable is _CLOSED:
+            return 0
+        raise RuntimeError(self._unusable)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __del__(self) -> None:
+        if self._unusable is not None:
+            return
+        if count := len(self):
+            logger.warning(
+                "a BlobProducer is garbage with %d records undelivered, which are lost: "
+                "call flush() or close()",
+                count,
+            )
+        self._unusable = _CLOSED
+        self._release()
+
+    # --- the cluster --------------------------------------------------------------------------
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Metadata of the cluster; as stock."""
+        self._check_usable()
+        return (
+            self._inner.list_topics(timeout=timeout)
+            if topic is None
+            else self._inner.list_topics(topic, timeout)
+        )
+
+    def cluster_id(self, timeout: float = -1) -> str:
+        """The cluster's id; as stock."""
+        self._check_usable()
+        cluster_id: str = self._inner.cluster_id(timeout)
+        return cluster_id
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """New credentials for all connections to Kafka; as stock."""
+        self._check_usable()
+        self._inner.set_sasl_credentials(username, password)
+        if self._passthrough is not None:
+            self._passthrough.set_sasl_credentials(username, password)
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the start: records, batches, notifications, requests, bytes.
+
+        Requests and bytes of the store are those of all clients of this process that share it;
+        `tx_bytes` and `rx_bytes` are Kafka's wire bytes, known with `statistics.interval.ms`.
+        """
+        self._check_usable()
+        return {
+            **self._pipeline.counters,
+            **self._stores.totals(),
+            "tx_bytes": self._statistics.tx_bytes,
+            "rx_bytes": self._statistics.rx_bytes,
+        }
+
+    # --- what comes later ---------------------------------------------------------------------
+
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Not supported by this version."""
+        self._check_usable()
+        _refuse("purge()", "purging")
+
+    def init_transactions(self, timeout: float = -1) -> None:
+        """Not configured: `transactional.id` is not supported by this version."""
+        self._refuse_transaction()
+
+    def begin_transaction(self) -> None:
+        """Not configured: `transactional.id` is not supported by this version."""
+        self._refuse_transaction()
+
+    def commit_transaction(self, timeout: float = -1) -> None:
+        """Not configured: `transactional.id` is not supported by this version."""
+        self._refuse_transaction()
+
+    def abort_transaction(self, timeout: float = -1) -> None:
+        """Not configured: `transactional.id` is not supported by this version."""
+        self._refuse_transaction()
+
+    def send_offsets_to_transaction(
+        self, positions: list[Any], group_metadata: Any, timeout: float = -1
+    ) -> None:
+        """Not configured: `transactional.id` is not supported by this version."""
+        self._refuse_transaction()
+
+    def _refuse_transaction(self) -> NoReturn:
+        self._check_usable()
+        raise KafkaException(
+            KafkaError(
+                KafkaError._NOT_CONFIGURED,  # noqa: SLF001
+                "The Transactional API requires transactional.id to be configured",
+            )
+        )
+
+    def _check_usable(self) -> None:
+        if self._unusable is not None:
+            raise RuntimeError(self._unusable)
+
+
+_CLOSED: Final = "Producer has been closed"
+_FORKED: Final = (
+    "this BlobProducer was made before fork(): its threads and connections belong to the parent; "
+    "make a new one in the child"
+)
+
+
+def _bytes_of(content: object, what: str) -> bytes:
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, bytes):
+        return bytes(content)
+    if isinstance(content, (bytearray, memoryview)):
+        raise TypeError(
+            f"{what} must be read-only bytes-like object, not {_type_name(content)}: the record "
+            "is sent later, when its buffer may have changed; pass bytes(...)"
+        )
+    raise TypeError(f"{what}: a bytes-like object is required, not {_type_name(content)!r}")
+
+
+def normalized_headers(headers: Any) -> Headers:
+    """A user's headers as a list of (name, bytes or None), checked as the stock client does.
+
+    Raises:
+        TypeError: Not a dict or list of pairs, or a value of a wrong type.
+        KafkaException: `_INVALID_ARG` for the name that blobmsg uses itself.
+    """
+    if isinstance(headers, dict):
+        pairs = list(headers.items())
+    elif isinstance(headers, (list, tuple)):
+        pairs = list(headers)
+    else:
+        raise TypeError(
+            f"expected headers to be dict or list of (key, value) tuples, not {_type_name(headers)}"
+        )
+    normalized: Headers = []
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError("Headers are expected to be a list of (key, value) tuples")
+        name, value = pair
+        if isinstance(name, bytes):
+            name = name.decode()
+        if not isinstance(name, str):
+            raise TypeError(f"expected header key to be str, not {_type_name(name)}")
+        if isinstance(value, str):
+            value = value.encode()
+        elif value is not None and not isinstance(value, bytes):
+            raise TypeError(
+                "expected header value to be None, binary, or unicode string, "
+                f"not {_type_name(value)}"
+            )
+        if name == HEADER_NAME:
+            raise KafkaException(
+                KafkaError(
+                    KafkaError._INVALID_ARG,  # noqa: SLF001
+                    f"the header name {HEADER_NAME!r} marks notifications of blobmsg: use another",
+                )
+            )
+        normalized.append((name, value))
+    return normalized
+
+
+def _checked_numbers(partition: Any, timestamp: Any) -> tuple[int, int]:
+    for number in (partition, timestamp):
+        if not isinstance(number, int):
+            raise TypeError(f"{_type_name(number)!r} object cannot be interpreted as an integer")
+    if partition < -1:
+        raise KafkaException(
+            KafkaError(
+                KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+                "Unable to produce message: Local: Unknown partition",
+            )
+        )
+    return int(partition), int(timestamp)
+
+
+def _too_large(payload_bytes: int, limit_bytes: int) -> KafkaException:
+    return KafkaException(
+        KafkaError(
+            KafkaError.MSG_SIZE_TOO_LARGE,
+            f"Unable to produce message: a record of {payload_bytes} bytes is larger than "
+            f"blobmsg.record.max.bytes ({limit_bytes})",
+        )
+    )
+
+
+def _seconds(timeout: object) -> float:
+    if not isinstance(timeout, (int, float)):
+        raise TypeError(f"must be real number, not {_type_name(timeout)}")
+    return float(timeout)
+
+
+def _type_name(value: object) -> str:
+    return type(value).__name__
+
+
+def _refuse(what: str, feature: str) -> NoReturn:
+    raise KafkaException(
+        KafkaError(
+            KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
+            f"{what}: {feature} are not supported by this version of blobmsg",
+        )
+    )
+
+
+def _warn_at_exit() -> None:
+    for producer in list(_open):
+        if count := len(producer):
+            logger.warning(
+                "the interpreter exits with %d records undelivered: call flush() or close()", count
+            )
+
+
+def _after_fork_in_child() -> None:
+    for producer in list(_open):
+        producer._unusable = _FORKED  # noqa: SLF001
+    _open.clear()
+
+
+atexit.register(_warn_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

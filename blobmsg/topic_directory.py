@@ -1,0 +1,194 @@
+"""What a producer must know of topics before it can batch for them, read from the cluster.
+
+Asks for partitions, leaders' racks, retention and clean-up; decides what is assumed where the
+cluster does not answer. Never keeps records.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from blobmsg.format.object_key import retention_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from blobmsg.config import Settings
+    from blobmsg.format.object_key import RetentionClass
+
+__all__ = ["TopicDirectory", "TopicFacts", "UnknownTopic"]
+
+logger = logging.getLogger("blobmsg.topics")
+
+_WEEK_MS: Final = 7 * 24 * 3600 * 1000
+# A cluster that answers metadata but not this (librdkafka's mock cluster, missing permissions)
+# must not hold back the first record for long.
+_CONFIG_TIMEOUT_S: Final = 2.0
+_METADATA_TIMEOUT_S: Final = 10.0
+_DEFAULT_MESSAGE_MAX_BYTES: Final = 1_048_588  # the broker's own default
+
+
+class UnknownTopic(LookupError):
+    """The cluster has no such topic (yet)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic as the producer sees it.
+
+    Args:
+        destination_zones: By partition; "" = none. Its length is the partition count.
+        unavailable: Partitions without a leader.
+        retention_class: Of its objects.
+        segment_ms: Its `segment.ms`.
+        is_compacted: Kafka must see the keys, so it stays plain.
+        max_message_bytes: Its `max.message.bytes`.
+    """
+
+    destination_zones: tuple[str, ...]
+    unavailable: frozenset[int]
+    retention_class: RetentionClass
+    segment_ms: int
+    is_compacted: bool
+    max_message_bytes: int
+
+
+class TopicDirectory:
+    """Reads topics.
+
+    Args:
+        list_topics: `list_topics(topic, timeout)` of the inner client, so that automatic topic
+            creation works as in stock.
+        admin: For what metadata does not tell.
+        settings: Destination, retention, zones.
+
+    Threads: one at a time.
+    """
+
+    def __init__(
+        self, list_topics: Callable[[str, float], Any], admin: AdminClient, settings: Settings
+    ) -> None:
+        self._list_topics = list_topics
+        self._admin = admin
+        self._settings = settings
+        self._warned: set[str] = set()
+        self._refuses_configs = False
+        self._racks: dict[int, str] = {}
+
+    def read(self, topic: str) -> TopicFacts:
+        """Ask the cluster about one topic.
+
+        Raises:
+            UnknownTopic: It does not exist (yet).
+            KafkaException: The cluster can't be asked now, or refuses.
+        """
+        metadata = self._list_topics(topic, _METADATA_TIMEOUT_S).topics.get(topic)
+        if metadata is None:
+            raise UnknownTopic(topic)
+        if metadata.error is not None:
+            code = metadata.error.code()
+            if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE):
+                raise UnknownTopic(topic)
+            raise KafkaException(metadata.error)
+        if not metadata.partitions:
+            raise UnknownTopic(topic)
+        leaders = {number: p.leader for number, p in metadata.partitions.items()}
+        configs = self._configs(topic)
+        return TopicFacts(
+            destination_zones=self._destinations(leaders),
+            unavailable=frozenset(number for number, leader in leaders.items() if leader < 0),
+            retention_class=retention_class(self._retention_ms(topic, configs)),
+            segment_ms=_int_of(configs, "segment.ms", _WEEK_MS),
+            is_compacted="compact" in configs.get("cleanup.policy", ""),
+            max_message_bytes=_int_of(configs, "max.message.bytes", _DEFAULT_MESSAGE_MAX_BYTES),
+        )
+
+    def _retention_ms(self, topic: str, configs: Mapping[str, str]) -> int:
+        if self._settings.retention_ms is not None:
+            return self._settings.retention_ms
+        if "retention.ms" in configs:
+            return int(configs["retention.ms"])
+        self._warn_once(
+            f"retention {topic}",
+            "retention.ms of topic %s can't be read: its objects are kept 7 days; set "
+            "blobmsg.retention.ms to say otherwise",
+            topic,
+        )
+        return _WEEK_MS
+
+    def _configs(self, topic: str) -> dict[str, str]:
+        if self._refuses_configs:
+            return {}
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            future = self._admin.describe_configs([resource], request_timeout=_CONFIG_TIMEOUT_S)[
+                resource
+            ]
+            entries = future.result(_CONFIG_TIMEOUT_S + 1.0)
+        except (KafkaException, TimeoutError) as error:
+            # One slow answer is enough when the user has said what we would ask for.
+            self._refuses_configs = self._settings.retention_ms is not None
+            logger.info("settings of topic %s can't be read: %s", topic, error)
+            return {}
+        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+
+    def _destinations(self, leaders: Mapping[int, int]) -> tuple[str, ...]:
+        destination = self._settings.destination
+        count = max(leaders) + 1
+        if destination.kind == "static":
+            zones = [self._settings.canonical_zone(zone) for zone in destination.zones]
+            return tuple(zones[number % len(zones)] for number in range(count))
+        # `auto` is `leader` only with a zone tier, which this version does not have.
+        if destination.kind != "leader":
+            return ("",) * count
+        racks = self._broker_racks(leaders)
+        return tuple(racks.get(leaders.get(number, -1), "") for number in range(count))
+
+    def _broker_racks(self, leaders: Mapping[int, int]) -> dict[int, str]:
+        if any(leader not in self._racks for leader in leaders.values() if leader >= 0):
+            try:
+                cluster = self._admin.describe_cluster(request_timeout=_CONFIG_TIMEOUT_S)
+                nodes = cluster.result(_CONFIG_TIMEOUT_S + 1.0).nodes
+            except (KafkaException, TimeoutError) as error:
+                self._warn_once(
+                    "racks",
+                    "the brokers' racks can't be read (%s): blobmsg.destination=leader has one "
+                    "lane for all zones until they can",
+                    error,
+                )
+                return {}
+            self._racks = {
+                node.id: self._settings.canonical_zone(node.rack) for node in nodes if node.rack
+            }
+            self._check_own_zone()
+        return self._racks
+
+    def _check_own_zone(self) -> None:
+        if not self._racks:
+            self._warn_once(
+                "no racks",
+                "no broker has a rack (broker.rack): blobmsg.destination=leader has one lane for "
+                "all zones",
+            )
+        elif self._settings.zone is not None and self._settings.zone not in self._racks.values():
+            self._warn_once(
+                "own zone",
+                "zone %s is the rack of no broker (%s): set blobmsg.zone or blobmsg.zone.aliases",
+                self._settings.zone,
+                ", ".join(sorted(set(self._racks.values()))),
+            )
+
+    def _warn_once(self, what: str, text: str, *values: object) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            logger.warning(text, *values)
+
+
+def _int_of(configs: Mapping[str, str], name: str, default: int) -> int:
+    value = configs.get(name)
+    return default if value is None else int(value)

@@ -1,0 +1,198 @@
+"""The threads that encode batches and put them into the store.
+
+Decides nothing about batches or order: takes a job, does it, tells the outcome. Encoding,
+compressing and the socket release the GIL.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
+
+from blobmsg.core.segments import Batch
+from blobmsg.format.batch_object import encode_batch_object, encode_object_segment
+from blobmsg.format.checksum import crc32
+from blobmsg.format.part import Part
+from blobmsg.format.ranges import ByteRange
+from blobmsg.format.segment import Columns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from blobmsg.core.segments import SealedSegment
+    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.codec import Codec
+    from blobmsg.store.base import Store
+
+__all__ = ["UploadOutcomes", "Uploader"]
+
+logger = logging.getLogger("blobmsg.uploader")
+
+# "No limit" as a deadline: about 35 years of monotonic time.
+NO_DEADLINE_MS: Final = 1 << 40
+
+
+class UploadOutcomes(Protocol):
+    """Whom the uploader tells. Threads: any."""
+
+    def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Columns]]:
+        """Block until the object may be built; the segments that have not failed meanwhile."""
+        ...
+
+    def object_encoded(self, batch: Batch, object_bytes: int) -> None:
+        """The object is in memory."""
+        ...
+
+    def uploaded(self, batch: Batch, parts: dict[SealedSegment, Part], object_bytes: int) -> None:
+        """The store has confirmed the object; its memory is free again."""
+        ...
+
+    def upload_failed(self, batch: Batch, error: BaseException, object_bytes: int) -> None:
+        """The object is not stored, or nobody knows; its memory is free again."""
+        ...
+
+    def inline_encoded(self, segment: SealedSegment, part: Part, data: bytes) -> None:
+        """An inline segment's bytes are made."""
+        ...
+
+    def thread_failed(self, error: BaseException) -> None:
+        """A defect ended an upload thread: fatal for the producer."""
+        ...
+
+
+class Uploader:
+    """A pool of daemon threads fed by a queue.
+
+    Not a `ThreadPoolExecutor`: that refuses work at interpreter exit, when `flush` needs it most.
+
+    Args:
+        store: Opens the store when the first batch needs it, so that a producer whose records
+            all stay with Kafka never touches it.
+        outcomes: Told of every outcome.
+        codec: For segments.
+        producer_id: 16 bytes, written into every part.
+        threads: How many uploads at once.
+
+    Threads: any.
+    """
+
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        outcomes: UploadOutcomes,
+        *,
+        codec: Codec,
+        producer_id: bytes,
+        threads: int,
+        name: str,
+    ) -> None:
+        self._store = store
+        self._outcomes = outcomes
+        self._codec = codec
+        self._producer_id = producer_id
+        self._jobs: queue.SimpleQueue[Batch | SealedSegment | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-upload-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def upload(self, batch: Batch) -> None:
+        """Queue a batch."""
+        self._jobs.put(batch)
+
+    def encode_inline(self, segment: SealedSegment) -> None:
+        """Queue a segment whose bytes are to travel in its notification."""
+        self._jobs.put(segment)
+
+    def stop(self) -> None:
+        """End the threads when they have done what is queued; does not wait for them."""
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the threads to end, together at most `timeout_s`."""
+        for thread in self._threads:
+            thread.join(timeout_s / len(self._threads))
+
+    def _run(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            try:
+                if isinstance(job, Batch):
+                    self._upload(job)
+                else:
+                    self._encode_inline(job)
+            except BaseException as error:  # noqa: BLE001  (a thread's top loop)
+                logger.critical("an upload thread ended by a defect", exc_info=True)
+                self._outcomes.thread_failed(error)
+                return
+
+    def _upload(self, batch: Batch) -> None:
+        contents = self._outcomes.begin_encoding(batch)
+        if not contents:
+            return
+        segments = [segment for segment, _ in contents]
+        object_bytes = 0
+        try:
+            encoded = [
+                self._encode(segment, columns, batch.lane_key.destination_zone)
+                for segment, columns in contents
+            ]
+            contents.clear()
+            data, entries = encode_batch_object(encoded)
+            del encoded  # its chunks keep the records alive
+            object_bytes = len(data)
+            self._outcomes.object_encoded(batch, object_bytes)
+            deadline_ms = NO_DEADLINE_MS if batch.deadline_ms is None else batch.deadline_ms
+            self._store().put(batch.object_key, data, deadline_ms=deadline_ms)
+        except Exception as error:  # noqa: BLE001  (every failure goes to the records' reports)
+            self._outcomes.upload_failed(batch, error, object_bytes)
+            return
+        parts = {segment: entry.part for segment, entry in zip(segments, entries, strict=True)}
+        self._outcomes.uploaded(batch, parts, object_bytes)
+
+    def _encode_inline(self, segment: SealedSegment) -> None:
+        encoded = self._encode(segment, columns_of(segment), "")
+        data = b"".join(encoded.chunks)
+        part = Part(
+            byte_range=ByteRange(0, len(data)),
+            records=encoded.records,
+            codec=encoded.codec,
+            uncompressed_bytes=encoded.uncompressed_bytes,
+            checksum=crc32(data),
+            first_timestamp_ms=encoded.first_timestamp_ms,
+            last_timestamp_ms=encoded.last_timestamp_ms,
+            producer_id=self._producer_id,
+        )
+        self._outcomes.inline_encoded(segment, part, data)
+
+    def _encode(
+        self, segment: SealedSegment, columns: Columns, destination_zone: str
+    ) -> EncodedSegment:
+        return encode_object_segment(
+            columns,
+            self._codec,
+            topic=segment.topic,
+            partition=segment.partition,
+            destination_zone=destination_zone,
+            producer_id=self._producer_id,
+        )
+
+
+def columns_of(segment: SealedSegment) -> Columns:
+    """The segment's records as the encoder takes them; nothing is copied."""
+    return Columns(
+        keys=segment.keys,
+        values=segment.values,
+        timestamps_ms=segment.timestamps_ms,  # type: ignore[arg-type]
+        headers=segment.headers,
+    )
