@@ -1,0 +1,73 @@
+# make test and make demo set up what they need themselves: a virtual environment with the pinned
+# packages of requirements.lock, and for real servers Kafka's jars and MinIO in the user's cache.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# make demo STACK=real runs it on three brokers and MinIO.
+STACK ?= mock
+ARGS ?=
+
+# In CI a missing tool is an error; elsewhere the tests that need it are skipped by name.
+IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lock fmt lint types unit parts test demo bench stack-up stack-down docs clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: $(STAMP) ## the virtual environment, from requirements.lock
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+lock: ## requirements.lock anew, from pyproject.toml
+	PYTHON=$(PYTHON) tools/lock
+
+fmt: $(STAMP) ## format, and mend what lint can mend
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+lint: $(STAMP) ## format and lint, checked only
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+
+types: $(STAMP) ## mypy, pyright, and whether the public types are complete
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/pyright --verifytypes blobmsg --ignoreexternal
+
+unit: $(STAMP) ## tests that need no servers
+	$(BIN)/python -m pytest -m "not integration and not chaos and not slow" $(ARGS)
+
+parts: $(STAMP)
+	$(BIN)/blobmsg dev install $(IF_POSSIBLE)
+
+test: $(STAMP) parts ## everything, on real Kafka and S3
+	$(BIN)/python -m pytest $(ARGS)
+
+demo: $(STAMP) ## real events through the drop-in; STACK=real for real Kafka and S3
+	$(BIN)/blobmsg demo --stack $(STACK) $(ARGS)
+
+bench: $(STAMP) parts ## blobmsg beside the stock client on the same cluster
+	$(BIN)/python -m bench.throughput $(ARGS)
+
+stack-up: $(STAMP) ## three brokers and a store that stay
+	$(BIN)/blobmsg dev up $(ARGS)
+
+stack-down: $(STAMP) ## stop them
+	$(BIN)/blobmsg dev down $(ARGS)
+
+docs: $(STAMP) ## the pages that are written by programs
+	$(BIN)/python -m blobmsg.settings_page > docs/settings.md
+
+clean: ## everything that was made here, not the user's cache
+	rm -rf $(VENV) build dist bench/out .pytest_cache .mypy_cache .ruff_cache .hypothesis htmlcov
+	rm -rf .coverage *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
