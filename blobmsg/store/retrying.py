@@ -105,7 +105,10 @@ class RetryingStore:
 
     def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; attempts end at the deadline."""
-        self._repeat(lambda until_ms: self._inner.put(key, data, deadline_ms=until_ms), deadline_ms)
+        self._repeat(
+            lambda until_ms: self._inner.put(key, data, deadline_ms=until_ms, crc32=crc32),
+            deadline_ms,
+        )
 
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`; attempts end at the deadline."""
