@@ -22,7 +22,7 @@ from blobmsg.core.offsets import to_kafka, to_virtual
 from blobmsg.core.positions import position_of_commit
 from blobmsg.fetcher import Fetcher
 from blobmsg.inner_config import KafkaCallbacks, inner_consumer_config
-from blobmsg.inner_events import InnerStatistics
+from blobmsg.inner_events import InnerStatistics, weakly
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.resources import Stores, acquire_cache, release_cache
 
@@ -72,9 +72,7 @@ class BlobConsumer:
     _unusable: str | None = "Consumer has not been initialized: call super().__init__(conf)"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        conf = collect_config(args, kwargs)
-        if "group.id" not in conf:
-            raise ValueError("Failed to create consumer: group.id must be set")
+        conf = collect_config(args, kwargs, is_consumer=True)
         settings, kafka_conf = parse_settings(conf, os.environ)
         view = KafkaView.parse(kafka_conf)
         self._settings = settings
@@ -110,33 +108,29 @@ class BlobConsumer:
         self._unusable = None
 
     def _inner_callbacks(self) -> dict[str, Any]:
-        """Callbacks for the inner client. They must not keep this object alive."""
-        me = weakref.ref(self)
-        statistics = self._statistics
-        user = self._callbacks
-
-        def on_statistics(text: str) -> None:
-            statistics.take(text)
-            if user.stats_cb is not None:
-                user.stats_cb(text)
-
-        def on_commit(error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-            consumer = me()
-            if consumer is None:
-                return
-            if error is None:
-                consumer._consumption.confirmed(partitions)  # noqa: SLF001
-            if user.on_commit is not None:
-                user.on_commit(error, [_to_user(partition) for partition in partitions])
-
-        callbacks: dict[str, Any] = {"stats_cb": on_statistics, "on_commit": on_commit}
+        """Callbacks for the inner client."""
+        callbacks: dict[str, Any] = {
+            "stats_cb": weakly(self._on_statistics),
+            "on_commit": weakly(self._on_commit),
+        }
         for name in ("error_cb", "throttle_cb", "logger"):
-            if getattr(user, name) is not None:
-                callbacks[name] = getattr(user, name)
+            if getattr(self._callbacks, name) is not None:
+                callbacks[name] = getattr(self._callbacks, name)
         return callbacks
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    def _on_statistics(self, text: str) -> None:
+        self._statistics.take(text)
+        if self._callbacks.stats_cb is not None:
+            self._callbacks.stats_cb(text)
+
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        if error is None:
+            self._consumption.confirmed(partitions)
+        if self._callbacks.on_commit is not None:
+            self._callbacks.on_commit(error, [_to_user(partition) for partition in partitions])
+
+    @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The stock class, so that `isinstance` checks of frameworks hold."""
         return _StockConsumer
 
@@ -166,27 +160,18 @@ class BlobConsumer:
         for callback in (on_assign, on_revoke, on_lost):
             if callback is not None and not callable(callback):
                 raise TypeError("on_assign, on_revoke and on_lost must be callable")
-        me = weakref.ref(self)
-
-        def assigned(_inner: Any, partitions: list[TopicPartition]) -> None:
-            if (consumer := me()) is not None:
-                consumer._assigned(partitions)  # noqa: SLF001
-
-        def revoked(_inner: Any, partitions: list[TopicPartition]) -> None:
-            if (consumer := me()) is not None:
-                consumer._revoked(partitions, is_lost=False)  # noqa: SLF001
-
-        def lost(_inner: Any, partitions: list[TopicPartition]) -> None:
-            if (consumer := me()) is not None:
-                consumer._revoked(partitions, is_lost=True)  # noqa: SLF001
-
-        self._inner.subscribe(topics, on_assign=assigned, on_revoke=revoked, on_lost=lost)
+        self._inner.subscribe(
+            topics,
+            on_assign=weakly(self._on_assigned),
+            on_revoke=weakly(self._on_revoked),
+            on_lost=weakly(self._on_lost),
+        )
         self._on_assign_by_user = on_assign
         self._on_revoke_by_user = on_revoke
         self._on_lost_by_user = on_lost
         self._is_subscribed = True
 
-    def _assigned(self, partitions: list[TopicPartition]) -> None:
+    def _on_assigned(self, _inner: object, partitions: list[TopicPartition]) -> None:
         """A rebalance gave partitions: the user's callback, then assign unless it did."""
         self._was_assigned = False
         if self._on_assign_by_user is not None:
@@ -194,14 +179,24 @@ class BlobConsumer:
         if not self._was_assigned:
             self._consumption.assign(partitions, is_incremental=self._is_cooperative)
 
-    def _revoked(self, partitions: list[TopicPartition], *, is_lost: bool) -> None:
+    def _on_revoked(self, _inner: object, partitions: list[TopicPartition]) -> None:
+        self._give_up(partitions, self._on_revoke_by_user, is_lost=False)
+
+    def _on_lost(self, _inner: object, partitions: list[TopicPartition]) -> None:
+        callback = self._on_lost_by_user or self._on_revoke_by_user
+        self._give_up(partitions, callback, is_lost=True)
+
+    def _give_up(
+        self,
+        partitions: list[TopicPartition],
+        callback: RebalanceCallback | None,
+        *,
+        is_lost: bool,
+    ) -> None:
         """A rebalance takes partitions: stop, user's callback, commit, drop; then it unassigns."""
         consumption = self._consumption
         consumption.stop_delivery(partitions)
         keys = [(p.topic, p.partition) for p in partitions]
-        callback = self._on_revoke_by_user
-        if is_lost and self._on_lost_by_user is not None:
-            callback = self._on_lost_by_user
         try:
             if callback is not None:
                 callback(self, partitions)
@@ -340,7 +335,7 @@ class BlobConsumer:
             if not entries:
                 raise KafkaException(
                     KafkaError(
-                        KafkaError._NO_OFFSET,  # noqa: SLF001
+                        KafkaError._NO_OFFSET,
                         "Commit failed: Local: No offset stored",
                     )
                 )
@@ -367,7 +362,7 @@ class BlobConsumer:
         if self._consumption.stores_automatically:
             raise KafkaException(
                 KafkaError(
-                    KafkaError._INVALID_ARG,  # noqa: SLF001
+                    KafkaError._INVALID_ARG,
                     "StoreOffsets failed: enable.auto.offset.store must be false",
                 )
             )
@@ -452,7 +447,7 @@ class BlobConsumer:
             if low <= partition.offset <= high and to_kafka(partition.offset) < low:
                 raise KafkaException(
                     KafkaError(
-                        KafkaError._INVALID_ARG,  # noqa: SLF001
+                        KafkaError._INVALID_ARG,
                         f"{partition.topic} [{partition.partition}]: offset {partition.offset} "
                         f"lies between Kafka's own watermarks ({low}, {high}) and is no virtual "
                         "offset: convert it once with blobmsg.offsets.to_virtual, or set "
@@ -586,7 +581,8 @@ def _behind(message: Any) -> TopicPartition:
 def _check_partitions(partitions: object) -> None:
     if not isinstance(partitions, list):
         raise TypeError(f"requires list of TopicPartition, not {type(partitions).__name__}")
-    for partition in partitions:
+    unchecked: list[Any] = partitions
+    for partition in unchecked:
         if not isinstance(partition, TopicPartition):
             raise TypeError(f"expected TopicPartition, not {type(partition).__name__}")
 
@@ -594,7 +590,7 @@ def _check_partitions(partitions: object) -> None:
 def _refuse(what: str) -> NoReturn:
     raise KafkaException(
         KafkaError(
-            KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
+            KafkaError._NOT_IMPLEMENTED,
             f"{what} is not supported by this version of blobmsg",
         )
     )
@@ -602,7 +598,7 @@ def _refuse(what: str) -> NoReturn:
 
 def _after_fork_in_child() -> None:
     for consumer in list(_open):
-        consumer._unusable = _FORKED  # noqa: SLF001
+        consumer._unusable = _FORKED  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     _open.clear()
 
 

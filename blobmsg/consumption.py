@@ -368,7 +368,7 @@ class Consumption:
             f"{topic} [{partition}]: no notification ends {flow.needed_position}: this looks like "
             "a Kafka offset; convert it once with blobmsg.offsets.to_virtual"
         )
-        error = KafkaError(KafkaError._INVALID_ARG, text)  # noqa: SLF001
+        error = KafkaError(KafkaError._INVALID_ARG, text)
         failure = Failure(FailureKind.REFUSED, error)
         self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
 
@@ -564,7 +564,7 @@ class Consumption:
         with self._lock:
             if key not in self._core.flows:
                 raise KafkaException(
-                    KafkaError(KafkaError._STATE, f"{key[0]} [{key[1]}] is not assigned")  # noqa: SLF001
+                    KafkaError(KafkaError._STATE, f"{key[0]} [{key[1]}] is not assigned")
                 )
             self.positions.store(key, position, metadata)
 
@@ -657,16 +657,7 @@ def commit_entries(
     Raises:
         KafkaException: `_INVALID_ARG` when metadata exceeds Kafka's 4,096 bytes.
     """
-    entries: list[CommitEntry] = []
-    for partition in partitions:
-        try:
-            entries.append(
-                commit_entry(
-                    (partition.topic, partition.partition), partition.offset, partition.metadata
-                )
-            )
-        except FormatError as error:
-            raise KafkaException(
-                KafkaError(KafkaError._INVALID_ARG, str(error))  # noqa: SLF001
-            ) from error
-    return entries
+    try:
+        return [commit_entry((p.topic, p.partition), p.offset, p.metadata) for p in partitions]
+    except FormatError as error:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error

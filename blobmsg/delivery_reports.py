@@ -145,4 +145,4 @@ def kafka_error_of(error: Any) -> KafkaError:
         return error
     if isinstance(error, BaseException) and error.args and isinstance(error.args[0], KafkaError):
         return error.args[0]
-    return KafkaError(KafkaError._FAIL, f"{type(error).__name__}: {error}")  # noqa: SLF001
+    return KafkaError(KafkaError._FAIL, f"{type(error).__name__}: {error}")

@@ -35,6 +35,8 @@ from blobmsg.format.segment import decode_segment
 from blobmsg.message import RecordsView
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from blobmsg.cache.base import Cache
     from blobmsg.clock import Clock
     from blobmsg.core.debatcher import Entry, FetchSection
@@ -76,7 +78,7 @@ class FetchResult:
     """
 
     section: FetchSection
-    outcomes: list[RecordsView | Failure]
+    outcomes: Sequence[RecordsView | Failure]
 
 
 class Fetcher:
@@ -158,15 +160,15 @@ class Fetcher:
                 return
             try:
                 outcomes = self._fetch(section)
-            except Exception as error:  # noqa: BLE001  (a thread's top loop: reported as refused)
+            except Exception as error:
                 logger.critical("a defect while fetching %s", section.key, exc_info=True)
-                fatal = KafkaError(KafkaError._FATAL, repr(error), fatal=True)  # noqa: SLF001
+                fatal = KafkaError(KafkaError._FATAL, repr(error), fatal=True)
                 outcomes = [Failure(FailureKind.REFUSED, fatal)] * len(section.parts)
             with self._done:
                 self._results.append(FetchResult(section, outcomes))
                 self._done.notify_all()
 
-    def _fetch(self, section: FetchSection) -> list[RecordsView | Failure]:
+    def _fetch(self, section: FetchSection) -> Sequence[RecordsView | Failure]:
         try:
             lease = self._stores.get(section.store)
         except KafkaException as error:
@@ -222,7 +224,8 @@ class Fetcher:
         start: int,
     ) -> RecordsView | Failure:
         """Decode one part; fetch it again, past all caches, while its checksum is wrong."""
-        for attempt in range(_ATTEMPTS_ON_MISMATCH):
+        attempt = 0
+        while True:
             try:
                 return decode_part(entry, part_index, part, data, start)
             except UnsupportedFormatError as error:
@@ -233,12 +236,13 @@ class Fetcher:
             except FormatError as error:
                 self.mismatches += 1
                 corrupt = CorruptSegment(_where(section, part, entry, str(error)))
-            if attempt + 1 < _ATTEMPTS_ON_MISMATCH:
-                try:
-                    data, start = self._get(lease, section.key, part.byte_range), 0
-                except BlobmsgError as error:
-                    return self._classify(error, section, part, entry)
-        return Failure(FailureKind.MISSING, corrupt.kafka_error)
+            attempt += 1
+            if attempt == _ATTEMPTS_ON_MISMATCH:
+                return Failure(FailureKind.MISSING, corrupt.kafka_error)
+            try:
+                data, start = self._get(lease, section.key, part.byte_range), 0
+            except BlobmsgError as error:
+                return self._classify(error, section, part, entry)
 
     def _classify(
         self, error: BlobmsgError, section: FetchSection, part: Part, entry: Entry

@@ -82,8 +82,8 @@ class Message:
             delivery_count,
         ]
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
         return _StockMessage
 
     def _fields(self) -> list[Any]:

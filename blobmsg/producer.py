@@ -22,16 +22,22 @@ from confluent_kafka.admin import AdminClient
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
 from blobmsg.core.batcher import headers_bytes
-from blobmsg.format.notification import HEADER_NAME
 from blobmsg.inner_config import (
     KafkaCallbacks,
     admin_config,
     inner_producer_config,
     plain_producer_config,
 )
-from blobmsg.inner_events import InnerStatistics
+from blobmsg.inner_events import InnerStatistics, weakly
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.producer_pipeline import ProducerPipeline
+from blobmsg.record_arguments import (
+    bytes_of,
+    check_messages,
+    checked_numbers,
+    normalized_headers,
+    too_large,
+)
 from blobmsg.resources import Stores, freeze, shared
 from blobmsg.topic_directory import TopicDirectory
 
@@ -40,7 +46,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from blobmsg.format.segment import Headers
     from blobmsg.message import Message
 
     DeliveryCallback = Callable[[KafkaError | None, "Message"], None]
@@ -121,35 +126,32 @@ class BlobProducer:
         self._unusable = None
 
     def _inner_callbacks(self) -> dict[str, Any]:
-        """Callbacks for the inner client: they queue, so that the user's run in `poll` alone.
-
-        They must not keep the producer alive, for what is never closed is to be noticed.
-        """
-        me = weakref.ref(self)
-        statistics = self._statistics
-        user = self._callbacks
-
-        def queue(callback: Callable[..., Any], *arguments: Any) -> None:
-            producer = me()
-            if producer is not None and producer._unusable is None:  # noqa: SLF001
-                producer._pipeline.event(callback, *arguments)  # noqa: SLF001
-
-        def on_statistics(text: str) -> None:
-            statistics.take(text)
-            if user.stats_cb is not None:
-                queue(user.stats_cb, text)
-
-        callbacks: dict[str, Any] = {"stats_cb": on_statistics}
-        if user.error_cb is not None:
-            callbacks["error_cb"] = lambda error: queue(user.error_cb, error)
-        if user.throttle_cb is not None:
-            callbacks["throttle_cb"] = lambda event: queue(user.throttle_cb, event)
-        if user.logger is not None:
-            callbacks["logger"] = user.logger
+        """Callbacks for the inner client: they queue, so that the user's run in `poll` alone."""
+        callbacks: dict[str, Any] = {"stats_cb": weakly(self._on_statistics)}
+        if self._callbacks.error_cb is not None:
+            callbacks["error_cb"] = weakly(self._on_error)
+        if self._callbacks.throttle_cb is not None:
+            callbacks["throttle_cb"] = weakly(self._on_throttle)
+        if self._callbacks.logger is not None:
+            callbacks["logger"] = self._callbacks.logger
         return callbacks
 
-    @property
-    def __class__(self) -> type:  # type: ignore[override]
+    def _on_statistics(self, text: str) -> None:
+        self._statistics.take(text)
+        self._queue_event(self._callbacks.stats_cb, text)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._queue_event(self._callbacks.error_cb, error)
+
+    def _on_throttle(self, event: object) -> None:
+        self._queue_event(self._callbacks.throttle_cb, event)
+
+    def _queue_event(self, callback: Callable[..., Any] | None, argument: object) -> None:
+        if callback is not None and self._unusable is None:
+            self._pipeline.event(callback, argument)
+
+    @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
+    def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The stock class, so that `isinstance` checks of frameworks hold."""
         return _StockProducer
 
@@ -194,12 +196,12 @@ class BlobProducer:
         if type(value) is bytes:
             payload_bytes = len(value)
         elif value is not None:
-            value = _bytes_of(value, "value")
+            value = bytes_of(value, "value")
             payload_bytes = len(value)
         if type(key) is bytes:
             payload_bytes += len(key)
         elif key is not None:
-            key = _bytes_of(key, "key")
+            key = bytes_of(key, "key")
             payload_bytes += len(key)
         is_urgent = False
         if headers is not None:
@@ -207,11 +209,11 @@ class BlobProducer:
             payload_bytes += headers_bytes(headers)
             is_urgent = any(name == _URGENT_HEADER for name, _ in headers)
         if type(topic) is not str:
-            raise TypeError(f"argument 1 must be str, not {_type_name(topic)}")
+            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         if payload_bytes > self._record_max_bytes:
-            raise _too_large(payload_bytes, self._record_max_bytes)
+            raise too_large(payload_bytes, self._record_max_bytes)
         if partition.__class__ is not int or timestamp.__class__ is not int or partition < -1:
-            partition, timestamp = _checked_numbers(partition, timestamp)
+            partition, timestamp = checked_numbers(partition, timestamp)
         if not self._settings.uses_store(topic):
             self._produce_untouched(
                 topic, value, key, partition, callback or on_delivery, timestamp, headers
@@ -256,12 +258,9 @@ class BlobProducer:
         Threads: any.
         """
         self._check_usable()
-        if not isinstance(messages, list):
-            raise TypeError("messages must be a list")
+        check_messages(messages)
         queued = 0
         for message in messages:
-            if not isinstance(message, dict):
-                raise TypeError("messages must be a list of dicts")
             own_callback = message.get("callback") or message.get("on_delivery")
             try:
                 self.produce(
@@ -275,7 +274,7 @@ class BlobProducer:
                 )
                 queued += 1
             except BufferError:
-                message["_error"] = KafkaError(KafkaError._QUEUE_FULL)  # noqa: SLF001
+                message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
             except KafkaException as error:
                 message["_error"] = error.args[0]
         return queued
@@ -363,7 +362,7 @@ class BlobProducer:
             if self._unusable is _CLOSED:
                 return True
             raise RuntimeError(self._unusable)
-        timeout_s = self._message_timeout_s if self._message_timeout_s else -1.0
+        timeout_s = self._message_timeout_s or -1.0
         remaining = 0
         try:
             remaining = self._flush(timeout_s)
@@ -484,7 +483,7 @@ class BlobProducer:
         self._check_usable()
         raise KafkaException(
             KafkaError(
-                KafkaError._NOT_CONFIGURED,  # noqa: SLF001
+                KafkaError._NOT_CONFIGURED,
                 "The Transactional API requires transactional.id to be configured",
             )
         )
@@ -501,99 +500,16 @@ _FORKED: Final = (
 )
 
 
-def _bytes_of(content: object, what: str) -> bytes:
-    if isinstance(content, str):
-        return content.encode()
-    if isinstance(content, bytes):
-        return bytes(content)
-    if isinstance(content, (bytearray, memoryview)):
-        raise TypeError(
-            f"{what} must be read-only bytes-like object, not {_type_name(content)}: the record "
-            "is sent later, when its buffer may have changed; pass bytes(...)"
-        )
-    raise TypeError(f"{what}: a bytes-like object is required, not {_type_name(content)!r}")
-
-
-def normalized_headers(headers: Any) -> Headers:
-    """A user's headers as a list of (name, bytes or None), checked as the stock client does.
-
-    Raises:
-        TypeError: Not a dict or list of pairs, or a value of a wrong type.
-        KafkaException: `_INVALID_ARG` for the name that blobmsg uses itself.
-    """
-    if isinstance(headers, dict):
-        pairs = list(headers.items())
-    elif isinstance(headers, (list, tuple)):
-        pairs = list(headers)
-    else:
-        raise TypeError(
-            f"expected headers to be dict or list of (key, value) tuples, not {_type_name(headers)}"
-        )
-    normalized: Headers = []
-    for pair in pairs:
-        if not isinstance(pair, tuple) or len(pair) != 2:
-            raise TypeError("Headers are expected to be a list of (key, value) tuples")
-        name, value = pair
-        if isinstance(name, bytes):
-            name = name.decode()
-        if not isinstance(name, str):
-            raise TypeError(f"expected header key to be str, not {_type_name(name)}")
-        if isinstance(value, str):
-            value = value.encode()
-        elif value is not None and not isinstance(value, bytes):
-            raise TypeError(
-                "expected header value to be None, binary, or unicode string, "
-                f"not {_type_name(value)}"
-            )
-        if name == HEADER_NAME:
-            raise KafkaException(
-                KafkaError(
-                    KafkaError._INVALID_ARG,  # noqa: SLF001
-                    f"the header name {HEADER_NAME!r} marks notifications of blobmsg: use another",
-                )
-            )
-        normalized.append((name, value))
-    return normalized
-
-
-def _checked_numbers(partition: Any, timestamp: Any) -> tuple[int, int]:
-    for number in (partition, timestamp):
-        if not isinstance(number, int):
-            raise TypeError(f"{_type_name(number)!r} object cannot be interpreted as an integer")
-    if partition < -1:
-        raise KafkaException(
-            KafkaError(
-                KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-                "Unable to produce message: Local: Unknown partition",
-            )
-        )
-    return int(partition), int(timestamp)
-
-
-def _too_large(payload_bytes: int, limit_bytes: int) -> KafkaException:
-    return KafkaException(
-        KafkaError(
-            KafkaError.MSG_SIZE_TOO_LARGE,
-            f"Unable to produce message: a record of {payload_bytes} bytes is larger than "
-            f"blobmsg.record.max.bytes ({limit_bytes})",
-        )
-    )
-
-
 def _seconds(timeout: object) -> float:
     if not isinstance(timeout, (int, float)):
-        raise TypeError(f"must be real number, not {_type_name(timeout)}")
+        raise TypeError(f"must be real number, not {type(timeout).__name__}")
     return float(timeout)
-
-
-def _type_name(value: object) -> str:
-    return type(value).__name__
 
 
 def _refuse(what: str, feature: str) -> NoReturn:
     raise KafkaException(
         KafkaError(
-            KafkaError._NOT_IMPLEMENTED,  # noqa: SLF001
+            KafkaError._NOT_IMPLEMENTED,
             f"{what}: {feature} are not supported by this version of blobmsg",
         )
     )
@@ -609,7 +525,7 @@ def _warn_at_exit() -> None:
 
 def _after_fork_in_child() -> None:
     for producer in list(_open):
-        producer._unusable = _FORKED  # noqa: SLF001
+        producer._unusable = _FORKED  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     _open.clear()
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.core.batcher import Batcher, TopicLanes
-from blobmsg.core.events import EncodeInline, Notify, ProducerAction, Report, UploadBatch
+from blobmsg.core.events import Notify, ProducerAction, Report, UploadBatch
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.partitioner import Partitioner, create_partitioner
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
@@ -225,7 +225,7 @@ class ProducerPipeline:
             settings.upload_threads * settings.batch_size_bytes,
             view.queue_buffering_max_messages,
         )
-        timed_out = KafkaError(KafkaError._MSG_TIMED_OUT)  # noqa: SLF001
+        timed_out = KafkaError(KafkaError._MSG_TIMED_OUT)
         return ProducerCore(
             batcher, Notifier(timed_out), memory, inline_max_bytes=self._inline_max_bytes
         )
@@ -333,9 +333,7 @@ class ProducerPipeline:
             known = self._topics[topic] = _Topic(topic, partitioner, now_ms)
             self._wake_metadata.set()
         if known.is_missing:
-            raise KafkaException(
-                KafkaError(KafkaError._UNKNOWN_TOPIC, "Unable to produce message")  # noqa: SLF001
-            )
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "Unable to produce message"))
         known.pending.append(
             _Pending(key, value, partition, timestamp_ms, headers, callback, payload_bytes, now_ms)
         )
@@ -355,7 +353,7 @@ class ProducerPipeline:
             elif isinstance(action, UploadBatch):
                 self.counters["batches"] += 1
                 self._uploader.upload(action.batch)
-            elif isinstance(action, EncodeInline):
+            else:
                 self._uploader.encode_inline(action.segment)
         if has_news:
             self._changed.notify_all()
@@ -422,7 +420,7 @@ class ProducerPipeline:
         kafka_error = kafka_error_of(error)
         if batch.deadline_ms is not None and now_ms >= batch.deadline_ms:
             text = f"Local: Message timed out: {error}"
-            kafka_error = KafkaError(KafkaError._MSG_TIMED_OUT, text)  # noqa: SLF001
+            kafka_error = KafkaError(KafkaError._MSG_TIMED_OUT, text)
         self._log_once(
             f"object {batch.object_key} with {len(batch.segments)} segments is not stored: {error}",
             cause=type(error).__name__,
@@ -444,7 +442,7 @@ class ProducerPipeline:
         with self._changed:
             if self._fatal is None:
                 self._fatal = KafkaError(
-                    KafkaError._FATAL,  # noqa: SLF001
+                    KafkaError._FATAL,
                     f"a thread of {self._name} ended by a defect: {type(error).__name__}: {error}",
                     fatal=True,
                 )
@@ -455,7 +453,7 @@ class ProducerPipeline:
     def _run(self, loop: Callable[[], None]) -> None:
         try:
             loop()
-        except BaseException as error:  # noqa: BLE001  (a thread's top loop)
+        except BaseException as error:
             logger.critical("%s: a thread ended by a defect", self._name, exc_info=True)
             self.thread_failed(error)
 
@@ -595,7 +593,7 @@ class ProducerPipeline:
         try:
             facts = self._directory.read(name)
         except UnknownTopic:
-            error = KafkaError(KafkaError._UNKNOWN_TOPIC)  # noqa: SLF001
+            error = KafkaError(KafkaError._UNKNOWN_TOPIC)
         except KafkaException as failure:
             error = failure.args[0]
         now_ms = self._clock.now_ms()
@@ -655,7 +653,7 @@ class ProducerPipeline:
 
     def _retry_topic(self, topic: _Topic, error: KafkaError, now_ms: int) -> None:
         waited_ms = now_ms - topic.first_asked_ms
-        is_unknown = error.code() == KafkaError._UNKNOWN_TOPIC  # noqa: SLF001
+        is_unknown = error.code() == KafkaError._UNKNOWN_TOPIC
         if is_unknown and waited_ms >= self._view.topic_metadata_propagation_max_ms:
             topic.is_known, topic.is_missing = False, True
             while topic.pending:
@@ -673,7 +671,7 @@ class ProducerPipeline:
             return
         with self._changed:
             oldest_ms = self._clock.now_ms() - timeout_ms
-            error = KafkaError(KafkaError._MSG_TIMED_OUT)  # noqa: SLF001
+            error = KafkaError(KafkaError._MSG_TIMED_OUT)
             for name, topic in self._topics.items():
                 while topic.pending and topic.pending[0].opened_ms <= oldest_ms:
                     self._fail_pending(name, topic.pending.popleft(), error)
@@ -791,7 +789,7 @@ class ProducerPipeline:
 def _unknown_partition() -> KafkaException:
     return KafkaException(
         KafkaError(
-            KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+            KafkaError._UNKNOWN_PARTITION,
             "Unable to produce message: Local: Unknown partition",
         )
     )

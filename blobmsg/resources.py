@@ -7,7 +7,6 @@ last user lets it go. Never reads settings beyond what tells resources apart.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from blobmsg.cache.memory import MemoryCache
@@ -15,6 +14,8 @@ from blobmsg.store.instrumented import StoreCounters
 from blobmsg.store.open import open_store, resolve_store_url
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping
+
     from blobmsg.config import Settings
     from blobmsg.store.base import Store
 

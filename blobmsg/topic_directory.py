@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs forget them
+    ConfigResource,  # pyright: ignore[reportPrivateImportUsage]
+    ResourceType,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from blobmsg.format.object_key import retention_class
 
@@ -64,14 +67,14 @@ class TopicDirectory:
     Args:
         list_topics: `list_topics(topic, timeout)` of the inner client, so that automatic topic
             creation works as in stock.
-        admin: For what metadata does not tell.
+        admin: An AdminClient, for what metadata does not tell.
         settings: Destination, retention, zones.
 
     Threads: one at a time.
     """
 
     def __init__(
-        self, list_topics: Callable[[str, float], Any], admin: AdminClient, settings: Settings
+        self, list_topics: Callable[[str, float], Any], admin: Any, settings: Settings
     ) -> None:
         self._list_topics = list_topics
         self._admin = admin

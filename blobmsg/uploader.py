@@ -131,7 +131,7 @@ class Uploader:
                     self._upload(job)
                 else:
                     self._encode_inline(job)
-            except BaseException as error:  # noqa: BLE001  (a thread's top loop)
+            except BaseException as error:
                 logger.critical("an upload thread ended by a defect", exc_info=True)
                 self._outcomes.thread_failed(error)
                 return
