@@ -121,6 +121,7 @@ class BlobProducer:
             producer_id=uuid.uuid4().bytes,
         )
         self._append = self._pipeline.append
+        self._store_topics: set[str] = set()  # seen to match `blobmsg.topics`
         self._pipeline.start()
         _open.add(self)
         self._unusable = None
@@ -214,7 +215,7 @@ class BlobProducer:
             raise too_large(payload_bytes, self._record_max_bytes)
         if partition.__class__ is not int or timestamp.__class__ is not int or partition < -1:
             partition, timestamp = checked_numbers(partition, timestamp)
-        if not self._settings.uses_store(topic):
+        if topic not in self._store_topics and not self._uses_store(topic):
             self._produce_untouched(
                 topic, value, key, partition, callback or on_delivery, timestamp, headers
             )
@@ -278,6 +279,12 @@ class BlobProducer:
             except KafkaException as error:
                 message["_error"] = error.args[0]
         return queued
+
+    def _uses_store(self, topic: str) -> bool:
+        uses = self._settings.uses_store(topic)
+        if uses:
+            self._store_topics.add(topic)
+        return uses
 
     def _produce_untouched(
         self,

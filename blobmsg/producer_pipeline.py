@@ -366,6 +366,7 @@ class ProducerPipeline:
         )
         self.counters["records"] += segment.record_count - failed
         self.counters["failed_records"] += failed
+        self.counters["payload_bytes"] += segment.payload_bytes
         if segment.has_callbacks:
             self.reports.add_segment(segment)
             return

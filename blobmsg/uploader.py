@@ -17,6 +17,7 @@ from blobmsg.format.checksum import crc32
 from blobmsg.format.part import Part
 from blobmsg.format.ranges import ByteRange
 from blobmsg.format.segment import Columns
+from blobmsg.store.crc32_combine import object_crc32
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +154,12 @@ class Uploader:
             object_bytes = len(data)
             self._outcomes.object_encoded(batch, object_bytes)
             deadline_ms = NO_DEADLINE_MS if batch.deadline_ms is None else batch.deadline_ms
-            self._store().put(batch.object_key, data, deadline_ms=deadline_ms)
+            self._store().put(
+                batch.object_key,
+                data,
+                deadline_ms=deadline_ms,
+                crc32=object_crc32(data, [(e.byte_range, e.checksum) for e in entries]),
+            )
         except Exception as error:  # noqa: BLE001  (every failure goes to the records' reports)
             self._outcomes.upload_failed(batch, error, object_bytes)
             return

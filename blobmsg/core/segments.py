@@ -195,6 +195,7 @@ class SealedSegment:
         "opened_ms",
         "part",
         "partition",
+        "payload_bytes",
         "record_count",
         "record_errors",
         "record_offsets",
@@ -232,6 +233,7 @@ class SealedSegment:
         self.callbacks = callbacks
         self.record_count = len(keys)
         self.charged_bytes = charged_bytes
+        self.payload_bytes = charged_bytes - CHARGE_BYTES_PER_RECORD * len(keys)
         self.opened_ms = opened_ms
         self.deadline_ms = deadline_ms  # monotonic; None: no limit
         self.route = Route.BLOB
