@@ -41,7 +41,7 @@ lint: $(STAMP) ## format and lint, checked only
 types: $(STAMP) ## mypy, pyright, and whether the public types are complete
 	$(BIN)/mypy
 	$(BIN)/pyright
-	$(BIN)/pyright --verifytypes blobmsg --ignoreexternal
+	$(BIN)/python tools/verify_public_types.py
 
 unit: $(STAMP) ## tests that need no servers
 	$(BIN)/python -m pytest -m "not integration and not chaos and not slow" $(ARGS)

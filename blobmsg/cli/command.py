@@ -1,14 +1,16 @@
-"""What a subcommand is: a module with a name, its arguments, and a function that runs it.
+"""What a subcommand is: a name, its arguments, and a function that runs it.
 
-`main` lists the modules; a new command is a new module in that list.
+A new command is a new module with a `COMMAND`, and a line in `main`'s list.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
 OK = 0
 FINDING = 1
@@ -25,19 +27,18 @@ class Finding(Exception):
     """The command found something wrong; the text says what."""
 
 
-class Command(Protocol):
-    """A subcommand; modules of this package have this form."""
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand; a module of this package has one.
 
-    NAME: str
-    HELP: str
+    Attributes:
+        name: What the user writes.
+        help: One line, for the list of commands and as the start of its own help.
+        configure: Adds its arguments and examples.
+        run: Does it and returns the exit code; raises `UserMistake` or `Finding`.
+    """
 
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's arguments and description."""
-
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Do it and return the exit code.
-
-        Raises:
-            UserMistake: It cannot be done as asked.
-            Finding: It was done, and something is wrong.
-        """
+    name: str
+    help: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]

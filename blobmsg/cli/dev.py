@@ -5,19 +5,14 @@ A shell over `blobmsg.lab`, which decides everything.
 
 from __future__ import annotations
 
+import argparse
 import json
 import shlex
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from blobmsg import lab
-from blobmsg.cli.command import FINDING, OK, Finding, UserMistake
-
-if TYPE_CHECKING:
-    import argparse
-
-NAME = "dev"
-HELP = "run three Kafka brokers in three zones and an S3 store on this machine"
+from blobmsg.cli.command import FINDING, OK, Command, Finding, UserMistake
 
 _DEFAULT_STACK = "dev"
 
@@ -34,8 +29,7 @@ newer), and the first time mvn and go. Data is in a temporary folder and goes wi
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the command's arguments and description."""
+def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
@@ -62,7 +56,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     down.add_argument("--all", action="store_true", help="every stack of this machine")
 
     status = actions.add_parser("status", help="show the stacks of this machine")
-    status.add_argument("--name", help="only this one; exit code 1 if it does not run")
+    status.add_argument(
+        "--name", type=_stack_name, help="only this one; exit code 1 if it does not run"
+    )
     status.add_argument("--json", action="store_true", help="for programs")
 
     env = actions.add_parser("env", help="print a stack's addresses and keys for a shell")
@@ -78,8 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Do it and return the exit code."""
+def _run(arguments: argparse.Namespace) -> int:
     return _ACTIONS[arguments.action](arguments)
 
 
@@ -154,9 +149,21 @@ def _install(arguments: argparse.Namespace) -> int:
 
 _ACTIONS = {"up": _up, "down": _down, "status": _status, "env": _env, "install": _install}
 
+COMMAND = Command(
+    name="dev",
+    help="run three Kafka brokers in three zones and an S3 store on this machine",
+    configure=_configure,
+    run=_run,
+)
+
 
 def _add_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--name", default=_DEFAULT_STACK, help="which stack (default: %(default)s)")
+    parser.add_argument(
+        "--name",
+        type=_stack_name,
+        default=_DEFAULT_STACK,
+        help="which stack (default: %(default)s)",
+    )
 
 
 def _add_runtime(parser: argparse.ArgumentParser) -> None:
@@ -166,6 +173,13 @@ def _add_runtime(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="auto: Docker when an engine answers (default), or what BLOBMSG_DEV_RUNTIME says",
     )
+
+
+def _stack_name(text: str) -> str:
+    try:
+        return lab.check_name(text)
+    except lab.LabError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _parse_property(text: str) -> tuple[str, str]:

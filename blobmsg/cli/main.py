@@ -21,7 +21,7 @@ from blobmsg.lab.errors import LabError, PartsMissing
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS: tuple[Command, ...] = (dev,)
+COMMANDS: tuple[Command, ...] = (dev.COMMAND,)
 
 _INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
@@ -62,9 +62,9 @@ def build_parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in COMMANDS:
         subparser = subparsers.add_parser(
-            command.NAME,
-            help=command.HELP,
-            description=command.HELP,
+            command.name,
+            help=command.help,
+            description=command.help,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.configure(subparser)

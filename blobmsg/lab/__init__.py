@@ -43,7 +43,7 @@ from blobmsg.lab.stack import (
     stack_from_environ,
     start_stack,
 )
-from blobmsg.lab.state import known_stacks
+from blobmsg.lab.state import check_name, known_stacks
 
 __all__ = [
     "DEFAULT_HEAP_MEBIBYTES",
@@ -52,6 +52,7 @@ __all__ = [
     "PartsMissing",
     "S3Access",
     "Stack",
+    "check_name",
     "find_stack",
     "install_parts",
     "known_stacks",

@@ -12,14 +12,14 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 Report = Callable[[str], None]
 """Told in a few words what takes long, for whoever waits."""
 
 
-def ignore(text: str) -> None:
+def ignore(news: object) -> None:
     """Tell nobody: the report of whoever does not wait."""
 
 
@@ -32,7 +32,7 @@ def cache_folder() -> Path:
 
 
 @contextlib.contextmanager
-def locked(name: str, report: Report | None = None) -> Iterator[None]:
+def locked(name: str, report: Report | None = None) -> Generator[None, None, None]:
     """Hold the lock `name` of the cache folder; waits for whichever process has it.
 
     Args:

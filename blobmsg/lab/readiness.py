@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from blobmsg.lab.cache_folder import ignore
 from blobmsg.lab.errors import LabError, PartsMissing
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _PAUSE_SECONDS = 0.1
 
 # librdkafka writes a line per refused connection; while servers come up that is no news.
-_QUIET: dict[str, Any] = {"log_level": 0, "error_cb": lambda error: None}
+_QUIET: dict[str, Any] = {"log_level": 0, "error_cb": ignore}
 
 
 def wait_ready(stack: Stack, timeout_seconds: float) -> None:
@@ -88,8 +89,9 @@ def _listens(node: Node) -> bool:
 
 def _members(admin: AdminClient) -> set[str]:
     """Return the addresses of the cluster's brokers; none while it has no controller."""
+    untyped: Any = admin  # the stock stubs say only that a Future comes back
     try:
-        cluster = admin.describe_cluster(request_timeout=2).result(timeout=3)
+        cluster = untyped.describe_cluster(request_timeout=2).result(timeout=3)
     except (KafkaException, TimeoutError):
         return set()
     if cluster.controller is None:

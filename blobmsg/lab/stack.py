@@ -29,7 +29,7 @@ from blobmsg.lab.state import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
     from types import TracebackType
 
     from mypy_boto3_s3 import S3Client
@@ -76,9 +76,11 @@ class Runtime(Protocol):
 
     def is_running(self, state: StackState, node: NodeState) -> bool:
         """Whether the server is there; a paused one is."""
+        ...
 
     def log_tail(self, state: StackState, node: NodeState) -> str:
         """Return the last lines that the server wrote."""
+        ...
 
 
 _RUNTIMES: Mapping[str, Runtime] = {
@@ -116,7 +118,7 @@ class Node:
     __slots__ = ("_state", "stack")
 
     def __init__(self, stack: Stack, state: NodeState) -> None:
-        self.stack = stack
+        self.stack: Stack = stack
         self._state = state
 
     @property
@@ -190,7 +192,7 @@ class Node:
         self.stack.runtime.resume_node(self.stack.state, self._state)
 
     @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
+    def paused(self) -> Generator[None, None, None]:
         """Pause it for the length of a `with` block."""
         self.pause()
         try:
@@ -237,7 +239,7 @@ class Stack:
     def __init__(self, state: StackState, runtime: Runtime) -> None:
         self.state = state
         self.runtime = runtime
-        self.nodes = [Node(self, node) for node in state.nodes]
+        self.nodes: list[Node] = [Node(self, node) for node in state.nodes]
         self._guardian: guardian.Guardian | None = None
 
     @property
@@ -314,7 +316,8 @@ class Stack:
         from botocore.config import Config
 
         s3 = self.s3
-        return boto3.client(
+        sdk: Any = boto3  # its stubs have one overload per service of the cloud
+        client: S3Client = sdk.client(
             "s3",
             endpoint_url=s3.endpoint_url,
             region_name=s3.region,
@@ -327,6 +330,7 @@ class Stack:
                 s3={"addressing_style": "path"},
             ),
         )
+        return client
 
     def broker(self, number: int) -> Node:
         """Return the broker with this node id, from 1."""
@@ -466,7 +470,7 @@ def open_stack(
     report: Report = ignore,
     *,
     heap_mebibytes: int = DEFAULT_HEAP_MEBIBYTES,
-) -> Iterator[Stack]:
+) -> Generator[Stack, None, None]:
     """Use the stack that the environment names, else one started for the length of the block.
 
     Args:

@@ -82,20 +82,29 @@ class StackState:
     owner: ProcessId | None = None
 
 
-def state_path(name: str) -> Path:
-    """Return where the state of the stack `name` is kept.
+def check_name(name: str) -> str:
+    """Return the name if a stack can have it.
 
     Raises:
-        LabError: The name cannot be one.
+        LabError: It cannot.
     """
     if not _NAME.fullmatch(name):
         raise LabError(
             f"{name!r} cannot be a stack's name: use 1 to 40 of a-z, 0-9 and -, "
             "not beginning with -"
         )
+    return name
+
+
+def state_path(name: str) -> Path:
+    """Return where the state of the stack `name` is kept.
+
+    Raises:
+        LabError: The name cannot be one.
+    """
     folder = cache_folder() / "stacks"
     folder.mkdir(exist_ok=True)
-    return folder / f"{name}.json"
+    return folder / f"{check_name(name)}.json"
 
 
 def save_state(state: StackState) -> None:
@@ -137,11 +146,15 @@ def known_stacks() -> list[str]:
 
 
 def _decode_state(fields: dict[str, Any]) -> StackState:
-    nodes = [
-        NodeState(**{**node, "process": _decode_process(node["process"])})
-        for node in fields["nodes"]
-    ]
-    return StackState(**{**fields, "nodes": nodes, "owner": _decode_process(fields["owner"])})
+    nodes: list[NodeState] = []
+    for node in fields["nodes"]:
+        known = NodeState(**node)
+        known.process = _decode_process(node["process"])
+        nodes.append(known)
+    state = StackState(**fields)
+    state.nodes = nodes
+    state.owner = _decode_process(fields["owner"])
+    return state
 
 
 def _decode_process(fields: dict[str, Any] | None) -> ProcessId | None:
