@@ -87,6 +87,8 @@ class BlobConsumer:
         self._was_assigned = False
         self._statistics = InnerStatistics()
         self._stores = Stores(settings)
+        if settings.store_url is not None:
+            self._stores.get()  # a wrong url or a missing extra shows here, not at the first fetch
         clock = SystemClock()
         inner_conf = inner_consumer_config(kafka_conf, settings, view)
         inner = _StockConsumer({**inner_conf, **self._inner_callbacks()})

@@ -107,6 +107,8 @@ class BlobProducer:
         self._inner = _StockProducer({**inner_conf, **self._inner_callbacks()})
         self._passthrough: confluent_kafka.Producer | None = None
         self._stores = Stores(settings)
+        if settings.store_url is not None:
+            self._stores.get()  # a wrong url or a missing extra shows here, not at the first upload
         admin_conf = admin_config(kafka_conf)
         self._admin_name = ("admin", freeze(admin_conf))
         admin = shared.acquire(self._admin_name, lambda: AdminClient(admin_conf))
