@@ -93,7 +93,8 @@ class Batcher:
         self._isolation = isolation
         self._writer_zone = writer_zone
         self._writer_id = writer_id
-        self._lanes: dict[LaneKey, Lane] = {}
+        # Compacted topics have lanes of their own, which never wait; see `Lane.is_plain`.
+        self._lanes: dict[tuple[LaneKey, bool], Lane] = {}
         self._next_batch_number = 0
 
     def configure_topic(
@@ -110,7 +111,7 @@ class Batcher:
         Args:
             lanes: The topic.
             destination_zones: The zone of each partition ("" = none); its length is the partition
-                count, which never shrinks.
+                count, smaller than before when the topic was made anew.
             retention_class: Of the topic's objects.
             segment_ms: The topic's `segment.ms`: Kafka deletes whole log segments, so records live
                 that much longer than `retention.ms`.
@@ -120,9 +121,10 @@ class Batcher:
         lanes.retention_class = retention_class
         lanes.segment_ms = segment_ms
         lanes.is_plain = is_plain
-        missing = len(destination_zones) - lanes.partition_count
+        lanes.partition_count = len(destination_zones)
+        # Never shorter: what a vanished partition still holds is sealed by its lane.
+        missing = lanes.partition_count - len(lanes.open_segments)
         lanes.open_segments.extend([None] * missing)
-        lanes.partition_count = max(lanes.partition_count, len(destination_zones))
 
     def open_segment(
         self, lanes: TopicLanes, partition: int, callback: Callable[..., Any] | None, now_ms: int
@@ -144,19 +146,24 @@ class Batcher:
         return segment
 
     def _lane_of(self, lanes: TopicLanes, partition: int, now_ms: int) -> Lane:
-        if lanes.retention_class is None:
-            raise AssertionError(f"topic {lanes.topic!r} is used before it is configured")
-        zone = lanes.destination_zones[partition]
-        key = LaneKey(self._isolation, lanes.retention_class, zone)
-        lane = self._lanes.get(key)
+        key = self._lane_key(lanes, partition)
+        lane = self._lanes.get((key, lanes.is_plain))
         if lane is None:
-            lane = self._lanes[key] = Lane(
+            lane = self._lanes[key, lanes.is_plain] = Lane(
                 key,
                 self._seal_at_bytes,
-                is_direct=self._router.is_direct_at_first(),
+                is_direct=lanes.is_plain or self._router.is_direct_at_first(),
+                is_plain=lanes.is_plain,
                 now_ms=now_ms,
             )
         return lane
+
+    def _lane_key(self, lanes: TopicLanes, partition: int) -> LaneKey:
+        if lanes.retention_class is None:
+            raise AssertionError(f"topic {lanes.topic!r} is used before it is configured")
+        zones = lanes.destination_zones
+        zone = zones[partition] if partition < len(zones) else ""
+        return LaneKey(self._isolation, lanes.retention_class, zone)
 
     def seal(self, lane: Lane, now_ms: int, timestamp_ms: int) -> list[SealedSegment]:
         """Close the lane's batch; no record joins it any more.
@@ -175,7 +182,7 @@ class Batcher:
         sealed: list[SealedSegment] = []
         segment_ms = 0
         for segment in lane.segments:
-            owner: TopicLanes = segment.owner
+            owner = segment.owner
             owner.open_segments[segment.partition] = None
             segment_ms = max(segment_ms, owner.segment_ms)
             sealed.extend(self._close(segment, owner.topic))
@@ -183,16 +190,17 @@ class Batcher:
         lane.segments = []
         size_bytes, lane.size_bytes = lane.size_bytes, 0
         was_direct = lane.is_direct
-        self._router.observe_sealed(lane, size_bytes, now_ms)
+        if not lane.is_plain:
+            self._router.observe_sealed(lane, size_bytes, now_ms)
         self._router.assign_routes(
             [s for s in sealed if s.topic not in plain_topics], is_direct=was_direct
         )
         for segment_ in sealed:
             if segment_.topic in plain_topics:
                 segment_.route = Route.PLAIN
-        self._make_batch(
-            lane.key, [s for s in sealed if s.route is Route.BLOB], segment_ms, timestamp_ms
-        )
+        blobs = [segment for segment in sealed if segment.route is Route.BLOB]
+        if blobs:
+            self._make_batch(lane.key, blobs, segment_ms, timestamp_ms)
         return sealed
 
     def make_batch_of(self, segment: SealedSegment, lanes: TopicLanes, timestamp_ms: int) -> Batch:
@@ -203,21 +211,13 @@ class Batcher:
             lanes: Its topic.
             timestamp_ms: Wall time, for the expiry hour.
         """
-        if lanes.retention_class is None:
-            raise AssertionError(f"topic {lanes.topic!r} is used before it is configured")
-        zone = lanes.destination_zones[segment.partition]
-        key = LaneKey(self._isolation, lanes.retention_class, zone)
         segment.route = Route.BLOB
-        batch = self._make_batch(key, [segment], lanes.segment_ms, timestamp_ms)
-        if batch is None:
-            raise AssertionError("a batch of one segment is empty")
-        return batch
+        key = self._lane_key(lanes, segment.partition)
+        return self._make_batch(key, [segment], lanes.segment_ms, timestamp_ms)
 
     def _make_batch(
         self, lane_key: LaneKey, segments: list[SealedSegment], segment_ms: int, timestamp_ms: int
-    ) -> Batch | None:
-        if not segments:
-            return None
+    ) -> Batch:
         number = self._next_batch_number
         self._next_batch_number += 1
         object_key = ObjectKey(
@@ -250,32 +250,18 @@ class Batcher:
         deadline_ms = (
             None if self._deadline_after_ms is None else segment.opened_ms + self._deadline_after_ms
         )
-        count = len(segment.keys)
-        if count <= MAX_NOTIFICATION_RECORDS:
-            cuts = [slice(0, count)]
-        else:
-            cuts = [
-                slice(start, start + MAX_NOTIFICATION_RECORDS)
-                for start in range(0, count, MAX_NOTIFICATION_RECORDS)
-            ]
-        return [
-            SealedSegment(
-                topic=topic,
-                partition=segment.partition,
-                keys=segment.keys[cut] if len(cuts) > 1 else segment.keys,
-                values=segment.values[cut] if len(cuts) > 1 else segment.values,
-                timestamps_ms=segment.timestamps_ms[cut],
-                headers=None if segment.headers is None else segment.headers[cut],
-                callback=segment.callback,
-                callbacks=None if segment.callbacks is None else segment.callbacks[cut],
-                charged_bytes=(
-                    segment.charged_bytes if len(cuts) == 1 else _charge_of(segment, cut)
-                ),
-                opened_ms=segment.opened_ms,
-                deadline_ms=deadline_ms,
-            )
-            for cut in cuts
-        ]
+        if len(segment.keys) <= MAX_NOTIFICATION_RECORDS:
+            return [_sealed(segment, topic, segment.charged_bytes, deadline_ms)]
+        sealed: list[SealedSegment] = []
+        uncharged_bytes = segment.charged_bytes
+        for start in range(0, len(segment.keys), MAX_NOTIFICATION_RECORDS):
+            cut = slice(start, start + MAX_NOTIFICATION_RECORDS)
+            is_last = cut.stop >= len(segment.keys)
+            # The last takes what is left: together exactly what was charged, or memory leaks.
+            charged_bytes = uncharged_bytes if is_last else _charge_of(segment, cut)
+            uncharged_bytes -= charged_bytes
+            sealed.append(_sealed(segment, topic, charged_bytes, deadline_ms, cut))
+        return sealed
 
     def lanes_due(self, now_ms: int) -> list[Lane]:
         """The lanes to seal now: direct ones at once, others at their age."""
@@ -298,6 +284,35 @@ class Batcher:
             if lane.segments
         ]
         return min(due, default=None)
+
+
+def _sealed(
+    segment: OpenSegment,
+    topic: str,
+    charged_bytes: int,
+    deadline_ms: int | None,
+    cut: slice | None = None,
+) -> SealedSegment:
+    """The segment, or some of its records; the whole of it without copying the columns."""
+    keys, values, timestamps_ms = segment.keys, segment.values, segment.timestamps_ms
+    headers, callbacks = segment.headers, segment.callbacks
+    if cut is not None:
+        keys, values, timestamps_ms = keys[cut], values[cut], timestamps_ms[cut]
+        headers = None if headers is None else headers[cut]
+        callbacks = None if callbacks is None else callbacks[cut]
+    return SealedSegment(
+        topic=topic,
+        partition=segment.partition,
+        keys=keys,
+        values=values,
+        timestamps_ms=timestamps_ms,
+        headers=headers,
+        callback=segment.callback,
+        callbacks=callbacks,
+        charged_bytes=charged_bytes,
+        opened_ms=segment.opened_ms,
+        deadline_ms=deadline_ms,
+    )
 
 
 def _charge_of(segment: OpenSegment, cut: slice) -> int:

@@ -58,7 +58,7 @@ def to_kafka(virtual_offset: int) -> KafkaOffset:
 
 
 def virtual_offset_of_first(kafka_offset: int, records: int) -> VirtualOffset:
-    """The virtual offset of the first of `records` records in the notification at `kafka_offset`."""
+    """The virtual offset of the first of `records` records, all of the one at `kafka_offset`."""
     return VirtualOffset(((kafka_offset + 1) << OFFSET_BITS) - records)
 
 

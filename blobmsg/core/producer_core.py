@@ -3,12 +3,13 @@
 Decides everything about batches, order, deadlines and memory; never calls out. The shell
 (`blobmsg.producer`) appends records to open segments, tells events, and does the returned actions
 in order. Events: `seal`, `seal_all`, `tick`, `inline_encoded`, `uploaded`, `upload_failed`,
-`acknowledged`, `rejected`, `record_settled` (of the notifier), `records_reported`.
+`object_encoded`, `object_released`, `acknowledged`, `rejected`, `record_settled`, `timed_out` (of
+the notifier), `records_reported`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from blobmsg.core.events import EncodeInline, ProducerAction, UploadBatch
 from blobmsg.core.segments import Batch, Lane, Route, SealedSegment
@@ -22,15 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["BufferMemory", "ProducerCore"]
 
-# Deadlines are checked this often at least; a report late by this much is within `flush`'s slack.
-_DEADLINE_CHECK_MS: Final = 500
-
 
 class BufferMemory:
     """What records, objects and inline bytes hold, against a limit.
 
-    Records are charged when appended, objects when encoded; both are released in one place each
-    (`records_reported`, `object_released`).
+    Records are charged when appended, objects and inline bytes when encoded. A segment's records
+    and inline bytes are released once, at the latest when they are reported; an object when its
+    upload ends.
 
     Args:
         limit_bytes: All that may be held, without the inner producer's queue.
@@ -40,6 +39,7 @@ class BufferMemory:
     """
 
     __slots__ = (
+        "inline_bytes",
         "limit_bytes",
         "limit_records",
         "object_bytes",
@@ -56,12 +56,21 @@ class BufferMemory:
         self.limit_records = limit_records if limit_records is not None else 1 << 62
         self.records = 0
         self.records_bytes = 0
-        self.object_bytes = 0
+        self.object_bytes = 0  # of encoded objects whose upload has not ended
+        self.inline_bytes = 0  # of encoded segments that travel in their notification
+
+    @property
+    def held_bytes(self) -> int:
+        """All that is charged now."""
+        return self.records_bytes + self.object_bytes + self.inline_bytes
 
     def may_encode(self, size_bytes: int) -> bool:
-        """Whether an object of this size may be built now; one is always admitted."""
-        held = self.records_bytes + self.object_bytes
-        return self.object_bytes == 0 or held + size_bytes <= self.limit_bytes
+        """Whether an object of this size may be built now.
+
+        One object is always admitted, for an upload ends by itself. Inline bytes don't count for
+        that: they may wait in their partition behind the very object that asks.
+        """
+        return self.object_bytes == 0 or self.held_bytes + size_bytes <= self.limit_bytes
 
 
 class ProducerCore:
@@ -81,7 +90,6 @@ class ProducerCore:
         self.notifier = notifier
         self.memory = memory
         self._inline_max_bytes = inline_max_bytes
-        self._next_deadline_check_ms = 0
 
     def seal(self, lane: Lane, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
         """Seal one lane; uploads and encodings first, in the order segments were opened."""
@@ -96,7 +104,7 @@ class ProducerCore:
             elif segment.route is Route.INLINE:
                 actions.append(EncodeInline(segment))
         for segment in sealed:
-            actions += self.notifier.enqueue(segment)
+            actions += self.notifier.enqueue(segment, now_ms)
         return actions
 
     def seal_all(self, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
@@ -111,18 +119,12 @@ class ProducerCore:
         actions: list[ProducerAction] = []
         for lane in self.batcher.lanes_due(now_ms):
             actions += self.seal(lane, now_ms, timestamp_ms)
-        if now_ms >= self._next_deadline_check_ms:
-            self._next_deadline_check_ms = now_ms + _DEADLINE_CHECK_MS
-            actions += self.notifier.tick(now_ms)
-        return actions
+        return actions + self.notifier.tick(now_ms)
 
     def next_tick_ms(self) -> int | None:
         """When `tick` has something to do, monotonic; None: not before the next record."""
-        due_ms = self.batcher.next_due_ms()
-        if self.notifier.unsettled_segments:
-            check_ms = self._next_deadline_check_ms
-            due_ms = check_ms if due_ms is None else min(due_ms, check_ms)
-        return due_ms
+        due_ms = [self.batcher.next_due_ms(), self.notifier.next_tick_ms]
+        return min((ms for ms in due_ms if ms is not None), default=None)
 
     def inline_encoded(
         self,
@@ -133,12 +135,19 @@ class ProducerCore:
         now_ms: int,
         timestamp_ms: int,
     ) -> list[ProducerAction]:
-        """A segment's bytes are made; too large ones get an object of their own instead."""
+        """A segment's bytes are made; too large ones get an object of their own instead.
+
+        Bytes of a segment that has failed meanwhile are not kept.
+        """
+        if segment.is_settled:
+            return []
         if len(data) > self._inline_max_bytes:
             return [UploadBatch(self.batcher.make_batch_of(segment, lanes, timestamp_ms))]
         segment.part = part
         segment.inline = data
-        self.memory.object_bytes += len(data)
+        self.memory.inline_bytes += len(data)
+        if not segment.has_callbacks:
+            self._free_records(segment)
         return self.notifier.ready([segment], now_ms)
 
     def uploaded(
@@ -149,19 +158,16 @@ class ProducerCore:
             segment.part = part
         return self.notifier.ready(batch.segments, now_ms)
 
-    def upload_failed(self, batch: Batch, error: Any, now_ms: int) -> list[ProducerAction]:
+    def upload_failed(self, batch: Batch, error: object, now_ms: int) -> list[ProducerAction]:
         """The object can't be stored in time, or at all."""
         return self.notifier.failed(batch.segments, error, now_ms)
 
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
         """The batch's object is built; records that nobody waits for live on in it alone."""
-        memory = self.memory
-        memory.object_bytes += object_bytes
+        self.memory.object_bytes += object_bytes
         for segment in batch.segments:
             if not segment.has_callbacks:
-                memory.records_bytes -= segment.charged_bytes
-                segment.charged_bytes = 0
-                segment.drop_columns()
+                self._free_records(segment)
 
     def object_released(self, size_bytes: int) -> None:
         """An encoded object's bytes are free again."""
@@ -172,8 +178,13 @@ class ProducerCore:
         memory = self.memory
         for segment in segments:
             memory.records -= segment.record_count
-            memory.records_bytes -= segment.charged_bytes
+            self._free_records(segment)
             if segment.inline is not None:
-                memory.object_bytes -= len(segment.inline)
+                memory.inline_bytes -= len(segment.inline)
                 segment.inline = None
-            segment.drop_columns()
+
+    def _free_records(self, segment: SealedSegment) -> None:
+        # The charge goes with them: an object may be encoded after its records timed out.
+        self.memory.records_bytes -= segment.charged_bytes
+        segment.charged_bytes = 0
+        segment.drop_columns()

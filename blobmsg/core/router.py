@@ -8,6 +8,7 @@ reads and notifications included (DESIGN.md, rule 11).
 from __future__ import annotations
 
 import math
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from blobmsg.core.cost import (
@@ -124,16 +125,33 @@ class Router:
             _assign(blobs, Route.BLOB)
         else:
             for segment in blobs:
-                segment.route = self._small_route(segment)
+                segment.route = self._kafka_route(segment)
         if is_direct:
             # One record by itself needs no envelope: consumers of any kind can read it.
             for segment in segments:
                 if segment.route is Route.INLINE and segment.record_count == 1:
                     segment.route = Route.PLAIN
 
+    def _kafka_route(self, segment: SealedSegment) -> Route:
+        """Through Kafka, for an object is dearer; a segment too large for it record by record."""
+        route = self._small_route(segment)
+        if route is Route.BLOB and _largest_record_bytes(segment) <= self._inline_max_bytes:
+            return Route.PLAIN
+        return route
+
     def _small_route(self, segment: SealedSegment) -> Route:
         fits = segment.encoded_bytes <= self._inline_max_bytes
         return Route.INLINE if fits else Route.BLOB
+
+
+def _largest_record_bytes(segment: SealedSegment) -> int:
+    headers = segment.headers or repeat(None)
+    return max(
+        len(key or b"")
+        + len(value or b"")
+        + sum(len(name) + len(text or b"") for name, text in names or ())
+        for key, value, names in zip(segment.keys, segment.values, headers, strict=False)
+    )
 
 
 def _assign(segments: Sequence[SealedSegment], route: Route) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from blobmsg.core.batcher import TopicLanes
     from blobmsg.format.notification import Part
     from blobmsg.format.object_key import RetentionClass
     from blobmsg.format.segment import Headers
@@ -60,6 +61,7 @@ class Lane:
 
     __slots__ = (
         "is_direct",
+        "is_plain",
         "key",
         "last_sealed_ms",
         "opened_ms",
@@ -69,10 +71,20 @@ class Lane:
         "size_bytes",
     )
 
-    def __init__(self, key: LaneKey, seal_at_bytes: int, *, is_direct: bool, now_ms: int) -> None:
+    def __init__(
+        self,
+        key: LaneKey,
+        seal_at_bytes: int,
+        *,
+        is_direct: bool,
+        is_plain: bool = False,
+        now_ms: int,
+    ) -> None:
         self.key = key
         self.seal_at_bytes = seal_at_bytes
         self.is_direct = is_direct  # records leave at once: waiting would buy nothing
+        # Of compacted topics: always direct, and their bytes say nothing about objects' rates.
+        self.is_plain = is_plain
         self.segments: list[OpenSegment] = []
         self.size_bytes = 0  # as encoded, uncompressed
         self.opened_ms = now_ms
@@ -102,13 +114,13 @@ class OpenSegment:
 
     def __init__(
         self,
-        owner: Any,
+        owner: TopicLanes,
         partition: int,
         lane: Lane,
         callback: Callable[..., Any] | None,
         now_ms: int,
     ) -> None:
-        self.owner = owner  # the TopicLanes it belongs to
+        self.owner = owner
         self.partition = partition
         self.lane = lane
         self.opened_ms = now_ms
@@ -162,9 +174,11 @@ class OpenSegment:
         self.callbacks.append(callback)
 
     def _add_headers(self, headers: Headers | None) -> None:
-        if self.headers is None:
-            self.headers = [None] * (len(self.keys) - 1)
-        self.headers.append(headers or None)
+        column = self.headers
+        if column is None:
+            column = self.headers = []
+            column.extend([None] * (len(self.keys) - 1))
+        column.append(headers or None)
 
 
 class SegmentState(enum.Enum):
@@ -233,6 +247,7 @@ class SealedSegment:
         self.callbacks = callbacks
         self.record_count = len(keys)
         self.charged_bytes = charged_bytes
+        # The charge ends when the records are freed; their size stays true.
         self.payload_bytes = charged_bytes - CHARGE_BYTES_PER_RECORD * len(keys)
         self.opened_ms = opened_ms
         self.deadline_ms = deadline_ms  # monotonic; None: no limit
@@ -253,8 +268,7 @@ class SealedSegment:
     @property
     def encoded_bytes(self) -> int:
         """Its size as encoded, before compression and without the segment's own header."""
-        overhead = CHARGE_BYTES_PER_RECORD - ENCODED_BYTES_PER_RECORD
-        return self.charged_bytes - overhead * self.record_count
+        return self.payload_bytes + ENCODED_BYTES_PER_RECORD * self.record_count
 
     @property
     def has_callbacks(self) -> bool:
