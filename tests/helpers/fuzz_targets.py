@@ -6,6 +6,7 @@ Anything but `FormatError` passes through and is a finding.
 from __future__ import annotations
 
 import json
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from blobmsg.format import (
     Limits,
     ObjectKey,
     compress,
+    crc32,
     decode_batch_object_index,
     decode_commit_metadata,
     decode_notification,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 VECTORS = Path(__file__).parent.parent / "vectors" / "v1"
-LIMITS = Limits(max_segment_bytes=1 << 20, max_uncompressed_bytes=1 << 20, max_parts=16)
+LIMITS = Limits(max_parts=16)
 UNCOMPRESSED_BYTES = 1000
 
 
@@ -59,6 +61,14 @@ def _read_segment(data: bytes) -> Any:
     return segment
 
 
+def _read_index(data: bytes) -> Any:
+    # As an object whose checksum is right, which no mutation of a whole object has.
+    start = 1 << 32
+    length = start + len(data) + 24
+    trailer = struct.pack("<QIIB3s4s", start, len(data), crc32(data), 1, bytes(3), b"BMOE")
+    return decode_batch_object_index(data + trailer, length)
+
+
 def _read_text(read: Callable[[str], Any]) -> Callable[[bytes], Any]:
     return lambda data: read(data.decode("utf-8", "surrogateescape"))
 
@@ -71,6 +81,7 @@ DECODERS = [
     Decoder("segment", _read_segment),
     Decoder("headers", lambda data: decode_headers(data, 3)),
     Decoder("batch_object", lambda data: decode_batch_object_index(data, len(data))),
+    Decoder("index", _read_index),
     Decoder("notification", lambda data: decode_notification(data, LIMITS)),
     Decoder("object_key", _read_text(ObjectKey.decode), accepts_prefixes=True),
     Decoder("commit_metadata", _read_text(decode_commit_metadata), accepts_prefixes=True),
@@ -91,18 +102,16 @@ def seeds() -> dict[str, list[bytes]]:
 
     text = encode_segment(Columns([None] * 10, [b"%050d" % i for i in range(10)], [0] * 10))
     raw = text[:UNCOMPRESSED_BYTES].ljust(UNCOMPRESSED_BYTES, b"x")
-    notifications = [
-        value for value in short("notifications.json")
-        if Decoder("", lambda data: decode_notification(data, LIMITS)).decode(value)
-    ]  # fmt: skip
+    objects = short("batch_objects.json")
     return {
         "segment": short("segments.json"),
         "headers": [
             encode_headers([None, [("a", b"1"), ("a", None)], [("größe", b"")]]),
             encode_headers([[("n", b"v")] * 20, None, None]),
         ],
-        "batch_object": short("batch_objects.json"),
-        "notification": notifications,
+        "batch_object": objects,
+        "index": [data[int.from_bytes(data[-24:-16], "little") : -24] for data in objects],
+        "notification": short("notifications.json"),
         "object_key": [case["text"].encode() for case in cases("object_keys.json")],
         "commit_metadata": [
             case["text"].encode() for case in cases("commit_metadata.json") if case["text"]
