@@ -1,0 +1,221 @@
+"""What is measured: the variants of both clients, the sweep, and what must be reached.
+
+Pure: names, settings and verdicts. Never runs anything.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "CONSUMERS",
+    "DURABLE",
+    "MEBIBYTE",
+    "ConsumeVariant",
+    "Figures",
+    "ProduceVariant",
+    "Requirement",
+    "judge",
+    "median",
+    "produce_variants",
+    "stock_settings",
+    "sweep_variants",
+]
+
+MEBIBYTE = 1 << 20
+# Like ours, which writes a notification only once and only to all in-sync replicas.
+DURABLE: Mapping[str, Any] = {"acks": "all", "enable.idempotence": True}
+# Room for a batch's own headers beside its records.
+_BATCH_OVERHEAD_BYTES = 64 << 10
+_DEFAULT_MESSAGE_MAX_BYTES = 1_000_000
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceVariant:
+    """One way of producing.
+
+    Attributes:
+        name: In tables.
+        client: `stock` or `blobmsg`.
+        call: `produce` or `produce_batch`.
+        with_callback: Whether every record has one.
+        settings: Besides those that say where the cluster is.
+    """
+
+    name: str
+    client: str
+    call: str = "produce"
+    with_callback: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeVariant:
+    """One way of consuming; `call` is `poll` or `consume`."""
+
+    name: str
+    client: str
+    call: str
+
+
+CONSUMERS = (
+    ConsumeVariant("stock, poll", "stock", "poll"),
+    ConsumeVariant("blobmsg, poll", "blobmsg", "poll"),
+    ConsumeVariant("stock, consume(1000)", "stock", "consume"),
+    ConsumeVariant("blobmsg, consume(1000)", "blobmsg", "consume"),
+)
+
+
+def stock_settings(linger_ms: int, batch_size_bytes: int) -> dict[str, Any]:
+    """Settings of a stock producer in the sweep; larger batches need a larger message limit."""
+    message_max_bytes = max(_DEFAULT_MESSAGE_MAX_BYTES, batch_size_bytes + _BATCH_OVERHEAD_BYTES)
+    return {
+        **DURABLE,
+        "linger.ms": linger_ms,
+        "batch.size": batch_size_bytes,
+        "message.max.bytes": message_max_bytes,
+    }
+
+
+def sweep_variants() -> list[ProduceVariant]:
+    """Every cell of the sweep that looks for stock's best."""
+    return [
+        ProduceVariant(
+            f"linger.ms={linger_ms} batch.size={size_kibibytes}K {call}",
+            "stock",
+            call,
+            settings=stock_settings(linger_ms, size_kibibytes << 10),
+        )
+        for call in ("produce", "produce_batch")
+        for linger_ms in (0, 5, 50, 500)
+        for size_kibibytes in (64, 256, 1024, 4096)
+    ]
+
+
+def produce_variants(best: ProduceVariant) -> list[ProduceVariant]:
+    """What is measured in every round.
+
+    Args:
+        best: Stock's best from the sweep.
+    """
+    return [
+        ProduceVariant("stock, defaults", "stock", settings=DURABLE),
+        ProduceVariant("stock, best", "stock", best.call, settings=best.settings),
+        ProduceVariant("blobmsg", "blobmsg", settings=DURABLE),
+        ProduceVariant("blobmsg, produce_batch", "blobmsg", "produce_batch", settings=DURABLE),
+        ProduceVariant("stock, defaults, callbacks", "stock", "produce", True, DURABLE),
+        ProduceVariant("stock, best, callbacks", "stock", best.call, True, best.settings),
+        ProduceVariant("blobmsg, callbacks", "blobmsg", "produce", True, DURABLE),
+    ]
+
+
+def median(runs: Iterable[Figures], figure: str) -> float:
+    """The middle one of a figure over the rounds."""
+    return float(statistics.median(run[figure] for run in runs))
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One sentence of what must be reached, and whether it was.
+
+    Attributes:
+        text: What.
+        limit: The border.
+        measured: None when this run did not measure it.
+        is_minimum: Whether it must be at least the limit; else at most.
+        shown: How to print measured and limit.
+    """
+
+    text: str
+    limit: float
+    measured: float | None
+    is_minimum: bool
+    shown: str = "{:.2f}"
+
+    @property
+    def verdict(self) -> str:
+        """PASS, FAIL, or `not measured`."""
+        if self.measured is None:
+            return "not measured"
+        reached = self.measured >= self.limit if self.is_minimum else self.measured <= self.limit
+        return "PASS" if reached else "FAIL"
+
+    def line(self) -> str:
+        """For the terminal."""
+        sign = ">=" if self.is_minimum else "<="
+        measured = "-" if self.measured is None else self.shown.format(self.measured)
+        return f"{self.verdict:12} {self.text}: {measured} ({sign} {self.shown.format(self.limit)})"
+
+
+def judge(medians: Mapping[str, Mapping[str, Figures]]) -> list[Requirement]:
+    """Decide on everything that must be reached.
+
+    Args:
+        medians: `produce`, `consume` and `ceiling`: figures by variant; what was not measured is
+            not there.
+    """
+    produce, consume = medians.get("produce", {}), medians.get("consume", {})
+    ceiling = max(
+        (figures["mib_per_s"] for figures in medians.get("ceiling", {}).values()), default=None
+    )
+
+    def rate(name: str) -> float | None:
+        return produce[name]["mib_per_s"] if name in produce else None
+
+    stock_rates = [
+        figures["mib_per_s"]
+        for name, figures in produce.items()
+        if name.startswith("stock") and "callbacks" not in name
+    ]
+    ours = rate("blobmsg")
+    tx_share = produce["blobmsg"]["tx_share"] if "blobmsg" in produce else None
+
+    def cpu_ratio(call: str) -> float | None:
+        return _ratio(
+            consume.get(f"blobmsg, {call}", {}).get("cpu_us_per_record"),
+            consume.get(f"stock, {call}", {}).get("cpu_us_per_record"),
+        )
+
+    return [
+        Requirement(
+            "producing, wall, times stock's best",
+            4.0,
+            _ratio(ours, max(stock_rates, default=None)),
+            True,
+        ),
+        Requirement(
+            "producing, wall, share of the raw PUT ceiling", 0.6, _ratio(ours, ceiling), True
+        ),
+        Requirement(
+            "tx_bytes of the inner producer, share of the payload",
+            1 / 500,
+            tx_share,
+            False,
+            "{:.5f}",
+        ),
+        Requirement(
+            "consume(1000), CPU per record, times stock's", 1.3, cpu_ratio("consume(1000)"), False
+        ),
+        Requirement("poll, CPU per record, times stock's", 1.3, cpu_ratio("poll"), False),
+    ]
+
+
+def _ratio(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or not theirs else ours / theirs
+
+
+def medians_of(runs: Sequence[Figures]) -> Figures:
+    """The median of every number that all runs have."""
+    names = [
+        name
+        for name, value in runs[0].items()
+        if isinstance(value, (int, float)) and all(name in run for run in runs)
+    ]
+    return {name: median(runs, name) for name in names}

@@ -1,0 +1,166 @@
+"""Producing and consuming: blobmsg beside the stock client, same records, same cluster, one run.
+
+    python -m bench.throughput            # or: make bench
+    python -m bench.throughput --quick    # a few minutes, rougher
+
+Three brokers and MinIO come from `blobmsg.lab`. Every measured piece is a process of its own, so
+that CPU is the client's alone. First a sweep finds stock's best settings; then rounds alternate
+all variants; the table shows medians. Every record of both sides is read and hashed, outside of
+the timed part. At the end each requirement is decided on; exit code 1 if one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+_ROOT = Path(__file__).resolve().parents[1]
+if not __package__:  # run by its path
+    sys.path[0] = str(_ROOT)
+
+from bench._cluster import PieceFailed, open_cluster  # noqa: E402
+from bench._plan import MEBIBYTE, ProduceVariant, judge, medians_of, sweep_variants  # noqa: E402
+from bench._records import VALUE_BYTES  # noqa: E402
+from bench._report import machine, replace_section  # noqa: E402
+from bench._rounds import Rounds, WrongRecords  # noqa: E402
+from bench._summary import page_section, terminal_text  # noqa: E402
+from blobmsg.lab import LabError  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench._cluster import Cluster
+
+__all__ = ["main"]
+
+_PARTS = ("sweep", "ceiling", "produce", "consume")
+# The default of blobmsg.batch.size.bytes, which is what the producer puts.
+_BATCH_BYTES = 16 << 20
+_SECTION = "bench/throughput.py"
+_RESULTS = _ROOT / "docs" / "results.md"
+_OUT = _ROOT / "bench" / "out"
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.throughput",
+        description="Throughput and CPU of blobmsg beside the stock client, on real servers.",
+    )
+    parser.add_argument("--mib", type=int, help="payload of each piece (512; quick: 64)")
+    parser.add_argument("--sweep-mib", type=int, help="payload of a cell (128; quick: 32)")
+    parser.add_argument("--rounds", type=int, help="measurements of each variant (3; quick: 1)")
+    parser.add_argument("--seed", type=int, default=1, help="of the records")
+    parser.add_argument("--quick", action="store_true", help="short and rough, for a first look")
+    parser.add_argument(
+        "--only",
+        choices=_PARTS,
+        action="append",
+        help="only this part (may be repeated); without sweep, stock's best is the last one known "
+        "to be good: linger.ms=50, batch.size=1 MiB",
+    )
+    parser.add_argument(
+        "--update-results", action="store_true", help="write the section in docs/results.md"
+    )
+    arguments = parser.parse_args(argv)
+    quick = arguments.quick
+    arguments.mib = arguments.mib or (64 if quick else 512)
+    arguments.sweep_mib = arguments.sweep_mib or (32 if quick else 128)
+    arguments.rounds = arguments.rounds or (1 if quick else 3)
+    if min(arguments.mib, arguments.sweep_mib, arguments.rounds) < 1:
+        parser.error("--mib, --sweep-mib and --rounds must be positive")
+    if arguments.update_results and arguments.only:
+        parser.error("--update-results needs a whole run: drop --only")
+    return arguments
+
+
+def _records(mebibytes: int) -> int:
+    return mebibytes * MEBIBYTE // VALUE_BYTES
+
+
+def _measure(cluster: Cluster, arguments: argparse.Namespace) -> dict[str, Any]:
+    parts = arguments.only or _PARTS
+    rounds = Rounds(
+        cluster,
+        records=_records(arguments.mib),
+        seed=arguments.seed,
+        rounds=arguments.rounds,
+        report=lambda line: print(line, flush=True),
+    )
+    variants = sweep_variants()
+    best: ProduceVariant = next(
+        variant for variant in variants if variant.name == "linger.ms=50 batch.size=1024K produce"
+    )
+    rounds.warm_up(best)
+    if "sweep" in parts:
+        best = rounds.sweep(variants, _records(arguments.sweep_mib))
+    if "ceiling" in parts:
+        rounds.ceiling(_BATCH_BYTES)
+    if "produce" in parts:
+        rounds.produce(best)
+    if "consume" in parts:
+        rounds.consume(best)
+    return {
+        "stock_best": best.name,
+        "records_verified": rounds.records_verified,
+        "runs": rounds.runs,
+        "medians": {
+            section: {name: medians_of(runs) for name, runs in variants_.items()}
+            for section, variants_ in rounds.runs.items()
+        },
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the bench.
+
+    Returns:
+        0, 1 when a requirement is missed or a record is wrong, 2 when it could not run, 130 after
+        Ctrl-C.
+    """
+    arguments = _arguments(argv)
+    words = [word for word in (sys.argv[1:] if argv is None else argv) if word[:8] != "--update"]
+    started = time.monotonic()
+    about = {"command": " ".join(["python -m bench.throughput", *words]), **machine()}
+    try:
+        with open_cluster() as cluster:
+            results = _measure(cluster, arguments)
+    except KeyboardInterrupt:
+        print("\nstopped; servers, topics and objects are gone", file=sys.stderr)
+        return 130
+    except WrongRecords as error:
+        print(f"WRONG RECORDS: {error}", file=sys.stderr)
+        return 1
+    except (LabError, PieceFailed) as error:
+        print(f"the bench could not run: {error}", file=sys.stderr)
+        return 2
+    results["about"] = {**about, "took": f"{(time.monotonic() - started) / 60:.1f} min"}
+    results["arguments"] = {
+        "mib": arguments.mib,
+        "sweep_mib": arguments.sweep_mib,
+        "rounds": arguments.rounds,
+        "seed": arguments.seed,
+    }
+    requirements = judge(results["medians"])
+    results["requirements"] = [
+        {"text": r.text, "measured": r.measured, "limit": r.limit, "verdict": r.verdict}
+        for r in requirements
+    ]
+    print("\n" + terminal_text(results, requirements))
+    _OUT.mkdir(exist_ok=True)
+    out = _OUT / f"throughput-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    out.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    print(f"\nall figures: {out.relative_to(_ROOT)}")
+    if arguments.update_results:
+        page = _RESULTS.read_text(encoding="utf-8") if _RESULTS.exists() else ""
+        section = page_section(results, requirements)
+        _RESULTS.write_text(replace_section(page, _SECTION, section), encoding="utf-8")
+        print(f"written: {_RESULTS.relative_to(_ROOT)}")
+    return 1 if any(r.verdict == "FAIL" for r in requirements) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench._plan import (
+    CONSUMERS,
+    Requirement,
+    judge,
+    medians_of,
+    produce_variants,
+    sweep_variants,
+)
+
+
+def medians(**changes: Any) -> dict[str, Any]:
+    """A run that reaches everything exactly, with changes by `section__variant__figure`."""
+    figures: dict[str, Any] = {
+        "produce": {
+            "stock, defaults": {"mib_per_s": 10.0},
+            "stock, best": {"mib_per_s": 50.0},
+            "stock, best, callbacks": {"mib_per_s": 90.0},
+            "blobmsg": {"mib_per_s": 200.0, "tx_share": 0.002},
+        },
+        "ceiling": {"store, 1 parallel": {"mib_per_s": 200.0}, "boto3, 4": {"mib_per_s": 333.0}},
+        "consume": {
+            "stock, poll": {"cpu_us_per_record": 2.0},
+            "blobmsg, poll": {"cpu_us_per_record": 2.6},
+            "stock, consume(1000)": {"cpu_us_per_record": 1.0},
+            "blobmsg, consume(1000)": {"cpu_us_per_record": 1.3},
+        },
+    }
+    for path, value in changes.items():
+        section, variant, figure = path.split("__")
+        figures[section][variant.replace("_", " ")][figure] = value
+    return figures
+
+
+def verdicts(figures: dict[str, Any]) -> list[str]:
+    return [requirement.verdict for requirement in judge(figures)]
+
+
+def test_everything_exactly_at_its_limit_passes() -> None:
+    assert verdicts(medians()) == ["PASS"] * 5
+
+
+def test_stocks_best_is_its_best_without_callbacks_whatever_it_is_called() -> None:
+    figures = medians()
+    figures["produce"]["stock, defaults"]["mib_per_s"] = 51.0
+
+    assert verdicts(figures)[0] == "FAIL"
+
+
+def test_the_ceiling_is_the_best_of_all_ways_to_put() -> None:
+    figures = medians()
+    figures["ceiling"]["boto3, 4"]["mib_per_s"] = 334.0
+
+    assert verdicts(figures)[1] == "FAIL"
+
+
+def test_more_tx_bytes_than_a_500th_fail() -> None:
+    assert verdicts(medians(produce__blobmsg__tx_share=0.00201))[2] == "FAIL"
+
+
+@pytest.mark.parametrize(("call", "at"), [("consume(1000)", 3), ("poll", 4)])
+def test_each_way_of_consuming_is_judged_against_the_same_way_of_stock(call: str, at: int) -> None:
+    figures = medians()
+    figures["consume"][f"blobmsg, {call}"]["cpu_us_per_record"] *= 1.01
+
+    assert [n for n, verdict in enumerate(verdicts(figures)) if verdict == "FAIL"] == [at]
+
+
+def test_what_was_not_run_is_not_measured_instead_of_passed() -> None:
+    assert verdicts({}) == ["not measured"] * 5
+    assert verdicts({"produce": medians()["produce"]})[1] == "not measured"
+
+
+def test_a_line_says_measured_and_limit() -> None:
+    assert Requirement("x", 4.0, 3.5, True).line() == "FAIL         x: 3.50 (>= 4.00)"
+    assert Requirement("x", 4.0, None, True).line() == "not measured x: - (>= 4.00)"
+
+
+def test_medians_are_the_middle_run_of_every_number_in_all_runs() -> None:
+    runs = [
+        {"wall_s": 3.0, "stats": {"puts": 1}, "tx": 5},
+        {"wall_s": 1.0, "stats": {"puts": 1}, "tx": 6},
+        {"wall_s": 9.0, "stats": {"puts": 1}},
+    ]
+
+    assert medians_of(runs) == {"wall_s": 3.0}
+
+
+def test_the_sweep_covers_what_it_says_once_each() -> None:
+    variants = sweep_variants()
+
+    cells = {(v.settings["linger.ms"], v.settings["batch.size"], v.call) for v in variants}
+    assert cells == {
+        (linger_ms, size_bytes, call)
+        for linger_ms in (0, 5, 50, 500)
+        for size_bytes in (64 << 10, 256 << 10, 1 << 20, 4 << 20)
+        for call in ("produce", "produce_batch")
+    }
+    assert len(variants) == len(cells) == len({v.name for v in variants})
+
+
+def test_a_batch_of_stock_always_fits_into_its_message_limit() -> None:
+    for variant in sweep_variants():
+        assert variant.settings["message.max.bytes"] > variant.settings["batch.size"]
+
+
+def test_both_sides_wait_for_all_replicas_and_are_idempotent() -> None:
+    for variant in (*sweep_variants(), *produce_variants(sweep_variants()[0])):
+        assert variant.settings["acks"] == "all"
+        assert variant.settings["enable.idempotence"] is True
+
+
+def test_blobmsg_runs_with_its_defaults() -> None:
+    ours = [v for v in produce_variants(sweep_variants()[0]) if v.client == "blobmsg"]
+
+    assert len(ours) == 3
+    assert all(set(v.settings) == {"acks", "enable.idempotence"} for v in ours)
+
+
+def test_every_way_of_consuming_stands_beside_stock() -> None:
+    assert {c.call for c in CONSUMERS if c.client == "stock"} == {
+        c.call for c in CONSUMERS if c.client == "blobmsg"
+    }
