@@ -45,10 +45,12 @@ def object_crc32(data: Buffer, known: Sequence[tuple[ByteRange, int]]) -> int:
     """
     view = memoryview(data)
     crc = 0
-    position = 0
+    position = 0  # up to here the bytes are in `crc`
+    known_end = 0
     for byte_range, range_crc in sorted(known):
-        if byte_range.start < position or byte_range.end > len(view):
+        if byte_range.start < known_end or byte_range.end > len(view):
             raise ValueError(f"{byte_range} overlaps another range or ends behind the data")
+        known_end = byte_range.end
         if byte_range.length >= MIN_COMBINED_BYTES:
             crc = zlib.crc32(view[position : byte_range.start], crc)
             crc = combine_crc32(crc, range_crc, byte_range.length)

@@ -375,24 +375,30 @@ class S3Store:
 
     def _bucket_url(self, client: S3Client) -> str:
         """Where the bucket is, as the SDK resolves it."""
+        if self._s3.endpoint_url:
+            return f"{self._s3.endpoint_url.rstrip('/')}/{self._bucket}"
         import boto3
         from botocore import UNSIGNED
         from botocore.config import Config
 
-        if self._s3.endpoint_url:
-            url = f"{self._s3.endpoint_url.rstrip('/')}/{self._bucket}"
-        else:
-            # An unsigned url of one object, without the object: the SDK's rules for addressing
-            # style, dual stack, partitions and the settings of profiles all apply.
-            unsigned = boto3.session.Session(region_name=client.meta.region_name).client(
-                "s3", config=Config(signature_version=UNSIGNED)
-            )
-            url = unsigned.generate_presigned_url(
-                "get_object", Params={"Bucket": self._bucket, "Key": "k"}
-            )
-            url = url.partition("?")[0].removesuffix("/k")
-            unsigned.close()
-        return url
+        # A request that is built and never sent: the SDK's rules for addressing style, dual
+        # stack, partitions and the settings of profiles all apply. (A presigned url would name
+        # the global endpoint, which redirects to other regions.)
+        probe = boto3.session.Session(region_name=client.meta.region_name).client(
+            "s3", config=Config(signature_version=UNSIGNED)
+        )
+
+        def capture(request: Any, **_: object) -> None:
+            raise _Resolved(request.url)
+
+        probe.meta.events.register_first("request-created.s3.HeadObject", capture)
+        try:
+            probe.head_object(Bucket=self._bucket, Key="k")
+        except _Resolved as resolved:
+            return resolved.url.removesuffix("/k")
+        finally:
+            probe.close()
+        raise AssertionError("the SDK built no request")
 
     def _asked(self, operation: str, key: str, byte_range: ByteRange | None = None) -> S3Request:
         return S3Request(
@@ -419,6 +425,14 @@ def _skip_body(response: Response) -> None:
 
 def _content_length(response: Response) -> int:
     return int(response.headers["content-length"])
+
+
+class _Resolved(Exception):
+    """The SDK has built a request to this url."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.url = url
 
 
 class _RangeIgnored(Exception):
@@ -453,7 +467,7 @@ def _encryption_headers(s3: S3Settings) -> dict[str, str]:
     return headers
 
 
-def _describe_identity(credentials: Any) -> str:  # noqa: ANN401  (botocore's, without a public type)
+def _describe_identity(credentials: Any) -> str:
     """Who asks, without a secret: key id, source and end of life, as far as the SDK knows."""
     if credentials is None:
         return "none"
