@@ -29,11 +29,10 @@ from blobmsg.resources import Stores, acquire_cache, release_cache
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from confluent_kafka import Message
     from typing_extensions import Self
 
-    from blobmsg.message import Message
-
-    RebalanceCallback = Callable[[Any, list[TopicPartition]], None]
+    RebalanceCallback = Callable[[confluent_kafka.Consumer, list[TopicPartition]], None]
 
 __all__ = ["BlobConsumer"]
 
@@ -41,6 +40,12 @@ logger = logging.getLogger("blobmsg.consumer")
 
 # Bound at import: an application may replace confluent_kafka.Consumer by this class.
 _StockConsumer: Final = confluent_kafka.Consumer
+# To type checkers ours is a stock Consumer, so that annotated code stays as it is and they prove
+# our signatures; at run time it holds one instead.
+if TYPE_CHECKING:
+    _ConsumerBase = confluent_kafka.Consumer
+else:
+    _ConsumerBase = object
 _StockMessage: Final = confluent_kafka.Message
 _numbers: Final = itertools.count(1)
 _open: Final[weakref.WeakSet[BlobConsumer]] = weakref.WeakSet()
@@ -48,7 +53,7 @@ _MAX_MESSAGES: Final = 1_000_000
 _STOP_TIMEOUT_S: Final = 1.0
 
 
-class BlobConsumer:
+class BlobConsumer(_ConsumerBase):
     """A drop-in for `confluent_kafka.Consumer`.
 
     Takes the stock settings and those of `docs/settings.md`, as one dict, as keywords, or both.
@@ -281,7 +286,8 @@ class BlobConsumer:
             raise RuntimeError(self._unusable)
         if not 0 <= num_messages <= _MAX_MESSAGES:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
-        return self._consumption.consume(num_messages, timeout)
+        messages: list[Any] = self._consumption.consume(num_messages, timeout)
+        return messages
 
     # --- positions ----------------------------------------------------------------------------
 
@@ -580,11 +586,10 @@ def _behind(message: Any) -> TopicPartition:
     return TopicPartition(topic, partition, offset + 1)
 
 
-def _check_partitions(partitions: object) -> None:
-    if not isinstance(partitions, list):
+def _check_partitions(partitions: Any) -> None:
+    if not issubclass(type(partitions), list):
         raise TypeError(f"requires list of TopicPartition, not {type(partitions).__name__}")
-    unchecked: list[Any] = partitions
-    for partition in unchecked:
+    for partition in partitions:
         if not isinstance(partition, TopicPartition):
             raise TypeError(f"expected TopicPartition, not {type(partition).__name__}")
 

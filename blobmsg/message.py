@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["KafkaMessage", "Message", "PlainView", "RecordsView", "SegmentMessage"]
 
 _StockMessage: Final = confluent_kafka.Message
+# To type checkers ours is a stock Message, so that annotated code stays as it is and they prove our
+# signatures; at run time it is not: the stock class can't be extended by what we need.
+if TYPE_CHECKING:
+    _MessageBase = confluent_kafka.Message[Any, Any]
+else:
+    _MessageBase = object
 
 (
     _TOPIC,
@@ -42,7 +48,7 @@ _StockMessage: Final = confluent_kafka.Message
 ) = range(11)
 
 
-class Message:
+class Message(_MessageBase):
     """A record, or an event about a partition; the same methods as `confluent_kafka.Message`.
 
     All arguments are optional and mean what the methods of the same name return.

@@ -46,9 +46,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from blobmsg.message import Message
-
-    DeliveryCallback = Callable[[KafkaError | None, "Message"], None]
+    DeliveryCallback = Callable[[KafkaError | None, confluent_kafka.Message], None]
     HeadersType = Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]
 
 __all__ = ["BlobProducer"]
@@ -57,6 +55,12 @@ logger = logging.getLogger("blobmsg.producer")
 
 # Bound at import: an application may replace confluent_kafka.Producer by this class.
 _StockProducer: Final = confluent_kafka.Producer
+# To type checkers ours is a stock Producer, so that annotated code stays as it is and they prove
+# our signatures; at run time it holds one instead.
+if TYPE_CHECKING:
+    _ProducerBase = confluent_kafka.Producer
+else:
+    _ProducerBase = object
 _time_ns: Final = time.time_ns
 _numbers: Final = itertools.count(1)
 _open: Final[weakref.WeakSet[BlobProducer]] = weakref.WeakSet()
@@ -65,7 +69,7 @@ _URGENT_HEADER: Final = "blobmsg.urgent"
 _STOP_TIMEOUT_S: Final = 1.0
 
 
-class BlobProducer:
+class BlobProducer(_ProducerBase):
     """A drop-in for `confluent_kafka.Producer`.
 
     Takes the stock settings and those of `docs/settings.md`, as one dict, as keywords, or both.
