@@ -144,7 +144,7 @@ def _decompress_zstd(data: Buffer, uncompressed_bytes: int) -> bytes:
     return result
 
 
-def _lz4_block() -> Any:  # noqa: ANN401  (lz4 has no type stubs)
+def _lz4_block() -> Any:
     try:
         import lz4.block  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
@@ -152,7 +152,7 @@ def _lz4_block() -> Any:  # noqa: ANN401  (lz4 has no type stubs)
     return lz4.block
 
 
-def _zstandard() -> Any:  # noqa: ANN401  (an optional package)
+def _zstandard() -> Any:
     try:
         import zstandard
     except ImportError as error:

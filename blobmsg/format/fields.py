@@ -52,7 +52,7 @@ def pack(value: object) -> bytes:
     return packed
 
 
-def open_unpacker(data: bytes) -> Any:  # noqa: ANN401  (a msgpack.Unpacker)
+def open_unpacker(data: bytes) -> Any:
     """A `msgpack.Unpacker` of `data` that builds scalars only.
 
     Lengths of str and bin need no limit of their own: the library builds them only from bytes
@@ -110,6 +110,10 @@ class FieldReader:
             else:
                 self._call(self._unpacker.skip, f"value of field {name!r}")
 
+    def extensions(self) -> None:
+        """Enter a map of which this version knows no field, and skip it by the same rule."""
+        list(self.fields(frozenset()))
+
     def array(self, name: str, low: int, high: int) -> int:
         """Enter an array of `low` … `high` elements and return how many it has."""
         count: int = self._call(self._unpacker.read_array_header, name)
@@ -151,10 +155,10 @@ class FieldReader:
         if left:
             raise FormatError(f"{self.what}: {left} bytes after the end")
 
-    def _value(self, name: str) -> Any:  # noqa: ANN401  (any msgpack value)
+    def _value(self, name: str) -> Any:
         return self._call(self._unpacker.unpack, name)
 
-    def _call(self, read: Callable[[], Any], name: str) -> Any:  # noqa: ANN401
+    def _call(self, read: Callable[[], Any], name: str) -> Any:
         try:
             return read()
         except (ValueError, RecursionError, UnpackException) as error:

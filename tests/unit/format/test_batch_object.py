@@ -303,6 +303,11 @@ def test_tail_longer_than_the_object_is_refused() -> None:
 def test_entry_checks_itself() -> None:
     _, [entry] = encode_batch_object([segment_of()])
 
-    for changes in ({"topic": ""}, {"partition": -1}, {"byte_range": ByteRange(8, 1)}):
+    for changes in (
+        {"topic": ""},
+        {"topic": "t" * 256},
+        {"partition": -1},
+        {"byte_range": ByteRange(8, 1)},
+    ):
         with pytest.raises(FormatError):
             replace(entry, **changes)
