@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import stat
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -132,9 +133,11 @@ class FileStore:
     def _create(self, path: Path) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         for _ in range(FOLDER_ATTEMPTS):
-            with suppress(FileNotFoundError):  # new, or just removed by a client's `delete`
+            # The folder is new, or a client's `delete` just removed it or one of its parents.
+            with suppress(FileNotFoundError):
                 return os.open(path, flags, 0o644)
-            _make_folder(path.parent)
+            with suppress(FileNotFoundError):
+                _make_folder(path.parent)
         return os.open(path, flags, 0o644)
 
     def _remove_empty_folders(self, folder: Path) -> None:
@@ -180,6 +183,8 @@ class FileStore:
             except (FileNotFoundError, NotADirectoryError):
                 raise object_missing(self.describe(), key, byte_range) from None
             try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise object_missing(self.describe(), key, byte_range)
                 yield descriptor
             finally:
                 os.close(descriptor)

@@ -2,7 +2,7 @@
 
 PUT, GET and HEAD go over our own connections, signed here: boto3 costs 1 ms of CPU per request
 and twice the CPU of the bare socket per byte, which is what a consumer of many small ranges
-mostly pays for (bench in docs/results.md). Credentials, endpoints, listing and deleting are the
+mostly pays for (`bench/store_cpu.py`). Credentials, endpoints, listing and deleting are the
 SDK's. One call is one request (one more after expired credentials were renewed); retries, counts
 and limits are wrappers. Every PUT carries a CRC32 that the store checks before it says yes.
 """

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Callable
 
     from typing_extensions import Self
@@ -38,12 +39,15 @@ Step: TypeAlias = (
 class ScriptedServer:
     """Serves one step per request; the last step repeats."""
 
-    def __init__(self, *steps: Step, reads_body: bool = True) -> None:
+    def __init__(
+        self, *steps: Step, reads_body: bool = True, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.requests: list[Received] = []
         self.stopping = threading.Event()
         self.request_came = threading.Event()
         self._steps = list(steps)
         self._reads_body = reads_body
+        self._tls = tls
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._connections: list[socket.socket] = []
@@ -52,7 +56,8 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        scheme = "http" if self._tls is None else "https"
+        return f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}"
 
     def __enter__(self) -> Self:
         return self
@@ -81,6 +86,9 @@ class ScriptedServer:
                 thread.start()
 
     def _serve(self, connection: socket.socket, number: int) -> None:
+        if self._tls is not None:
+            with suppress(OSError):
+                connection = self._tls.wrap_socket(connection, server_side=True)
         with connection, suppress(OSError), connection.makefile("rb") as file:
             while line := file.readline():
                 method, target, _ = line.decode().split(" ", 2)
@@ -121,6 +129,19 @@ def refusal(status: int, code: str, message: str = "", **headers: str) -> Step:
     """An S3 error."""
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
     return answer(status, body.encode(), keep=True, content_type="application/xml", **headers)
+
+
+def refusal_before_the_body(status: int, code: str) -> Step:
+    """What a real server does with an upload it refuses: answer, linger, break the connection."""
+    answered = refusal(status, code)
+
+    def step(connection: socket.socket, server: ScriptedServer) -> bool:
+        answered(connection, server)
+        connection.shutdown(socket.SHUT_WR)
+        server.stopping.wait(0.2)
+        return False
+
+    return step
 
 
 def truncated(body: bytes, length: int, **headers: str) -> Step:
