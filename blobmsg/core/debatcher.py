@@ -1,39 +1,33 @@
 """What a consumer fetches, when, and in which order it hands records out.
 
-Decides: which notifications to fetch next within the memory limit, which ranges share a GET, what
-a failed fetch leads to, when a partition's reading ahead pauses, which records come next. Never:
-how bytes are fetched, what a user's callback does. Told of everything by the shell
+Decides: what a failed fetch leads to, what gives way when memory is short (`prefetch` decides the
+order of fetches within it), when a partition's reading ahead pauses, which records come next.
+Never: how bytes are fetched, what a user's callback does. Told of everything by the shell
 (`blobmsg.consumer`); results of fetches that belong to an older assignment are dropped.
 
 A `Flow` is one assigned partition: a queue of `Entry`s in Kafka's order, the head of which is
 handed out. States of an entry: WAITING (a notification, not fetched) -> FETCHING -> READY (records
-can be handed out), FAILED (reported unless it will pass by itself; WAITING again after a back-off)
-or SKIPPED (passed over); plain and inline records are READY at once. Moved by `plan`, `fetched`,
-`tick`.
+can be handed out; WAITING again when its flow is paused and memory is short), FAILED (reported
+unless it will pass by itself; WAITING again after a back-off) or SKIPPED (passed over); plain and
+inline records are READY at once. Moved by `plan`, `fetched`, `tick`. A fetch of several GETs has
+its outcome when all of them are answered, so that their bytes stay charged and no late answer
+meets a new attempt.
 """
 
 from __future__ import annotations
 
-import enum
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-from blobmsg.core.offsets import (
-    VirtualOffset,
-    records_to_skip,
-    remaining_records,
-    to_kafka,
-    to_virtual,
-    virtual_offset_of_first,
-)
-from blobmsg.format.codec import Codec
-from blobmsg.format.ranges import ByteRange, coalesce
+from blobmsg.core.flow import Entry, EntryState, Failure, FailureKind, Flow, FlowKey, Run
+from blobmsg.core.offsets import records_to_skip, remaining_records, to_kafka, to_virtual
+from blobmsg.core.prefetch import FetchSection, Prefetch, size_bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from blobmsg.format.notification import Notification, Part
+    from blobmsg.core.flow import RecordSource
+    from blobmsg.format.notification import Notification
 
 __all__ = [
     "Debatcher",
@@ -47,182 +41,18 @@ __all__ = [
     "Run",
 ]
 
-FlowKey: TypeAlias = tuple[str, int]  # topic, partition
-_ObjectName: TypeAlias = tuple[str, str]  # store name, key
-
-# Ranges of one object closer than this share a GET: 256 KiB is about 3 ms at 100 MB/s, less than a
-# request's own latency, and a GET is what costs money.
-_COALESCE_GAP_BYTES: Final = 256 * 1024
 # Notifications read ahead per partition before Kafka is told to pause it. 2,000 are about 1 MB.
 _PAUSE_AT_ENTRIES: Final = 2000
 _RESUME_AT_ENTRIES: Final = 500
-# Plain and inline payload read ahead per partition before it is paused.
+# Plain and inline payload read ahead per partition before it is paused. One entry may be larger
+# alone: it is in the queue by then, so pausing never keeps it from being handed out.
 _PAUSE_AT_BYTES: Final = 16 * 1024 * 1024
+# Plain and inline entries that can be handed out now, over all partitions, from which on no more
+# are read: pausing costs, for librdkafka throws away what it has fetched of a paused partition.
+_ENOUGH_PAYLOAD_ENTRIES: Final = 1000
+_READ_AHEAD_RECORDS: Final = 500
 _RETRY_FIRST_MS: Final = 500
 _RETRY_MAX_MS: Final = 30_000
-
-
-class RecordSource(Protocol):
-    """Decoded records of one part, as the shell made them."""
-
-    records: int
-    first_record_index: int  # of its first record in its notification
-
-
-class FailureKind(enum.Enum):
-    """What a failure calls for."""
-
-    TRANSIENT = "transient"  # the store is away: wait, nothing is wrong with the record
-    MISSING = "missing"  # lost before its time, or damaged: `blobmsg.on.missing`
-    EXPIRED = "expired"  # gone after its expiry hour: `auto.offset.reset`
-    REFUSED = "refused"  # needs a person: permissions, versions, a position nobody issued
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why an entry's records can't be had.
-
-    Args:
-        kind: What it calls for.
-        error: What the shell shows the user.
-    """
-
-    kind: FailureKind
-    error: Any
-
-
-class EntryState(enum.Enum):
-    """See the module's text."""
-
-    WAITING = "waiting"
-    FETCHING = "fetching"
-    READY = "ready"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-
-
-class Run:
-    """Consecutive records that can be handed out: `source[index:end]`.
-
-    The shell takes records by moving `index`; a revoked or sought flow ends its runs by setting
-    `end` to `index`.
-    """
-
-    __slots__ = ("end", "entry", "first", "index", "source")
-
-    def __init__(self, entry: Entry, source: Any, index: int, end: int) -> None:
-        self.entry = entry
-        self.source = source
-        self.first = index
-        self.index = index
-        self.end = end
-
-    def position(self) -> VirtualOffset:
-        """The virtual offset of the next record."""
-        entry = self.entry
-        first = virtual_offset_of_first(entry.kafka_offset, entry.record_count)
-        return VirtualOffset(first + self.source.first_record_index + self.index)
-
-
-class Entry:
-    """One Kafka record of a flow: a notification, a plain record, or an event."""
-
-    __slots__ = (
-        "attempts",
-        "charged_bytes",
-        "context",
-        "event",
-        "failure",
-        "flow",
-        "generation",
-        "is_reported",
-        "kafka_offset",
-        "missing_parts",
-        "next_part",
-        "notification",
-        "record_count",
-        "retry_at_ms",
-        "sources",
-        "state",
-    )
-
-    def __init__(
-        self, flow: Flow, kafka_offset: int, notification: Notification | None, record_count: int
-    ) -> None:
-        self.flow = flow
-        self.generation = flow.generation
-        self.kafka_offset = kafka_offset
-        self.notification = notification
-        self.record_count = record_count
-        self.state = EntryState.WAITING
-        self.sources: list[Any] = []  # one per part, once fetched
-        self.missing_parts = 0
-        self.next_part = 0
-        self.charged_bytes = 0
-        self.context: Any = None  # the shell's: what its sources need beyond the bytes
-        self.event: Any = None  # an end-of-partition or error message, instead of records
-        self.failure: Failure | None = None
-        self.is_reported = True
-        self.attempts = 0
-        self.retry_at_ms = 0
-
-    @property
-    def is_current(self) -> bool:
-        """Whether it still belongs to the flow's present assignment and position."""
-        return self.generation == self.flow.generation
-
-
-class Flow:
-    """One assigned partition: its queue and position."""
-
-    __slots__ = (
-        "entries",
-        "generation",
-        "is_paused_by_us",
-        "is_paused_by_user",
-        "key",
-        "needed_position",
-        "payload_bytes",
-        "run",
-        "settled_position",
-    )
-
-    def __init__(self, key: FlowKey, position: int | None) -> None:
-        self.key = key
-        self.generation = 0
-        self.entries: deque[Entry] = deque()
-        self.run: Run | None = None
-        self.payload_bytes = 0  # of plain and inline entries in the queue
-        # Where reading goes on at; None until a committed or reset position is known.
-        self.needed_position: int | None = position
-        # After the last record handed out, None before the first (stock: OFFSET_INVALID).
-        self.settled_position: VirtualOffset | None = None
-        self.is_paused_by_user = False
-        self.is_paused_by_us = False
-
-    def position(self) -> VirtualOffset | None:
-        """The virtual offset after the last record handed out; None before the first."""
-        run = self.run
-        if run is None or run.index == run.first:
-            return self.settled_position
-        return run.position()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FetchSection:
-    """One GET: a section of one object and the parts that lie in it.
-
-    Args:
-        store: The notification's store name; "" for the default.
-        key: The object's key below the store's prefix.
-        section: The bytes to get.
-        parts: Entry, index of the part in its notification, the part.
-    """
-
-    store: str
-    key: str
-    section: ByteRange
-    parts: tuple[tuple[Entry, int, Part], ...]
 
 
 class Debatcher:
@@ -230,10 +60,11 @@ class Debatcher:
 
     Args:
         prefetch_max_bytes: Limit of decoded and in-flight bytes; one entry is always admitted.
-        fetch_slots: Most GETs at once.
+        fetch_slots: With this many GETs in flight no further object is begun.
         max_section_bytes: Largest GET made by merging neighbours.
         skips_missing: `blobmsg.on.missing` is `skip`.
         skips_expired: `auto.offset.reset` lets reading go on behind what Kafka should have deleted.
+        checks_positions: `blobmsg.offset.check`: refuse positions that no notification has.
     """
 
     def __init__(
@@ -244,6 +75,7 @@ class Debatcher:
         max_section_bytes: int,
         skips_missing: bool,
         skips_expired: bool,
+        checks_positions: bool = True,
     ) -> None:
         self._skipped_kinds = {
             kind
@@ -253,30 +85,30 @@ class Debatcher:
             )
             if skips
         }
+        self._checks_positions = checks_positions
         self.skipped_records: dict[FailureKind, int] = {}  # by kind, for statistics
-        self._prefetch_max_bytes = prefetch_max_bytes
-        self._fetch_slots = fetch_slots
-        self._max_section_bytes = max_section_bytes
+        self._prefetch = Prefetch(
+            max_bytes=prefetch_max_bytes,
+            fetch_slots=fetch_slots,
+            max_section_bytes=max_section_bytes,
+        )
         self._flows: dict[FlowKey, Flow] = {}
-        # By object, for entries of one object share its GETs; in order of first arrival.
-        self._waiting: dict[_ObjectName, list[Entry]] = {}
-        self._ready: deque[Flow] = deque()  # flows whose head can be handed out, round robin
+        # Flows whose head can be handed out, round robin; never one that the user has paused.
+        self._ready: deque[Flow] = deque()
         self._is_queued: set[FlowKey] = set()
         self._retrying: list[Entry] = []
-        self._fetches_in_flight = 0
-        self._held_bytes = 0
 
     # --- assignment ---------------------------------------------------------------------------
 
     @property
     def held_bytes(self) -> int:
         """Decoded and in-flight bytes now."""
-        return self._held_bytes
+        return self._prefetch.held_bytes
 
     @property
     def fetches_in_flight(self) -> int:
         """GETs begun and not answered."""
-        return self._fetches_in_flight
+        return self._prefetch.fetches_in_flight
 
     @property
     def has_ready(self) -> bool:
@@ -309,39 +141,56 @@ class Debatcher:
     def sought(self, key: FlowKey, position: int | None) -> None:
         """Go on at another position; what was read ahead is dropped."""
         flow = self._flows[key]
+        flow.position_before_seek = flow.stored_position()
         self._drop_read_ahead(flow)
+        flow.settled_position = None
         flow.needed_position = position
 
     def _drop_read_ahead(self, flow: Flow) -> None:
-        flow.settled_position = flow.position()
+        self._end_run(flow)
         flow.generation += 1
-        if flow.run is not None:
-            flow.run.end = flow.run.index
-            flow.run = None
         for entry in flow.entries:
-            if entry.state is EntryState.WAITING:
-                self._stop_waiting(entry)
+            if entry.state is EntryState.WAITING and not flow.is_paused_by_user:
+                self._prefetch.withdraw(entry)
             # What is in flight is charged until its answer comes, for its bytes are in memory.
             if entry.state is not EntryState.FETCHING:
-                self._release(entry)
+                self._prefetch.release(entry)
         flow.entries.clear()
-        flow.payload_bytes = 0
-        self._retrying = [e for e in self._retrying if e.flow is not flow]
-        if flow.key in self._is_queued:
-            self._is_queued.discard(flow.key)
-            self._ready = deque(f for f in self._ready if f is not flow)
+        flow.payload_bytes = flow.payload_entries = 0
+        self._retrying = [entry for entry in self._retrying if entry.flow is not flow]
+        self._unqueue(flow)
+
+    def _end_run(self, flow: Flow) -> None:
+        """Take the run back that the shell may still have."""
+        run = flow.run
+        if run is not None:
+            flow.settled_position = flow.position()
+            run.end = run.index
+            flow.run = None
 
     def paused_by_user(self, key: FlowKey, *, is_paused: bool) -> None:
-        """Stop or go on handing out a partition's records; what was read ahead stays."""
+        """Stop or go on handing out a partition's records.
+
+        What was read ahead stays while there is memory for it; nothing more is fetched.
+        """
         flow = self._flows[key]
+        if flow.is_paused_by_user == is_paused:
+            return
+        waiting = [entry for entry in flow.entries if entry.state is EntryState.WAITING]
         flow.is_paused_by_user = is_paused
-        if not is_paused:
+        if is_paused:
+            self._unqueue(flow)
+            for entry in waiting:
+                self._prefetch.withdraw(entry)
+        else:
+            for entry in waiting:
+                self._prefetch.wait(entry)
             self._queue_if_ready(flow)
 
     # --- what Kafka brought -------------------------------------------------------------------
 
     def notification_received(
-        self, flow: Flow, kafka_offset: int, notification: Notification, context: Any
+        self, flow: Flow, kafka_offset: int, notification: Notification, context: object
     ) -> bool:
         """A notification whose bytes lie in the store.
 
@@ -355,19 +204,22 @@ class Debatcher:
             False when the flow's position is none that this notification can have (the user gave a
             Kafka offset, unconverted); it is not taken then.
         """
-        if _is_outside(flow, kafka_offset, notification.records):
+        if self._is_outside(flow, kafka_offset, notification.records):
             return False
         entry = Entry(flow, kafka_offset, notification, notification.records)
         entry.context = context
-        entry.sources = [None] * len(notification.parts)
-        entry.missing_parts = len(notification.parts)
-        entry.charged_bytes = sum(_charge(part) for part in notification.parts)
+        entry.size_bytes = size_bytes_of(notification)
         flow.entries.append(entry)
         self._wait(entry)
         return True
 
     def records_received(
-        self, flow: Flow, kafka_offset: int, sources: Sequence[Any], records: int, size_bytes: int
+        self,
+        flow: Flow,
+        kafka_offset: int,
+        sources: Sequence[RecordSource],
+        records: int,
+        size_bytes: int,
     ) -> bool:
         """Records that came through Kafka itself: inline segments, or a plain record.
 
@@ -381,19 +233,20 @@ class Debatcher:
         Returns:
             As `notification_received`.
         """
-        if _is_outside(flow, kafka_offset, records):
+        if self._is_outside(flow, kafka_offset, records):
             return False
         entry = Entry(flow, kafka_offset, None, records)
         entry.sources = list(sources)
-        entry.charged_bytes = size_bytes
+        entry.size_bytes = size_bytes
         entry.state = EntryState.READY
-        self._held_bytes += size_bytes
+        self._prefetch.hold(entry, size_bytes)
         flow.payload_bytes += size_bytes
+        flow.payload_entries += 1
         flow.entries.append(entry)
         self._queue_if_ready(flow)
         return True
 
-    def event_received(self, flow: Flow, kafka_offset: int, event: Any) -> None:
+    def event_received(self, flow: Flow, kafka_offset: int, event: object) -> None:
         """An end-of-partition or error event: handed out behind the records before it."""
         entry = Entry(flow, kafka_offset, None, 0)
         entry.event = event
@@ -409,99 +262,92 @@ class Debatcher:
         flow.entries.append(entry)
         self._fail(entry, failure, now_ms)
 
+    def _is_outside(self, flow: Flow, kafka_offset: int, records: int) -> bool:
+        position = flow.needed_position
+        if not self._checks_positions or position is None or to_kafka(position) != kafka_offset:
+            return False
+        remaining = remaining_records(position)
+        return remaining is not None and remaining > records
+
+    def room_records(self) -> int:
+        """How many Kafka records to read ahead now, besides the one that a poll takes anyway."""
+        entries = sum(flow.payload_entries for flow in self._ready)
+        payload_bytes = sum(flow.payload_bytes for flow in self._ready)
+        if entries >= _ENOUGH_PAYLOAD_ENTRIES or payload_bytes >= self._prefetch.max_bytes // 2:
+            return 0
+        return _READ_AHEAD_RECORDS
+
     # --- fetching -----------------------------------------------------------------------------
 
     def plan(self) -> list[FetchSection]:
-        """The GETs to begin now, within slots and memory, in order of arrival."""
-        sections: list[FetchSection] = []
-        while self._waiting and self._fetches_in_flight < self._fetch_slots:
-            name, entries = next(iter(self._waiting.items()))
-            is_starving = self._fetches_in_flight == 0 and not self._ready
-            charge = entries[0].charged_bytes
-            if not is_starving and self._held_bytes + charge > self._prefetch_max_bytes:
-                break
-            sections += self._take_object(name, entries)
+        """The GETs to begin now.
+
+        Within memory in order of arrival. When nothing fits and nothing is left that could make
+        room by itself (in flight, or ready for the user), a flow's head is begun all the same.
+        """
+        sections = self._prefetch.plan()
+        if not sections and not self.fetches_in_flight and not self._ready:
+            head = next((entry for entry in self._prefetch.waiting() if _is_head(entry)), None)
+            if head is not None:
+                self._evict_paused(head)
+                sections = self._prefetch.begin(head)
         return sections
+
+    def _evict_paused(self, wanted: Entry) -> None:
+        """Give back what paused flows hold until `wanted` fits; it is fetched again on resume."""
+        for flow in self._flows.values():
+            if not flow.is_paused_by_user:
+                continue
+            for entry in reversed(flow.entries):
+                if not self._prefetch.would_overflow(wanted):
+                    return
+                if entry.state is EntryState.READY and entry.notification is not None:
+                    if flow.run is not None and flow.run.entry is entry:
+                        self._unbegin(flow)
+                    entry.state = EntryState.WAITING
+                    self._prefetch.release(entry)
+
+    def _unbegin(self, flow: Flow) -> None:
+        """Go on within the head later, where its run stands now."""
+        run = flow.run
+        if run is not None:
+            flow.needed_position = run.position()
+            run.entry.next_part = 0
+            self._end_run(flow)
 
     def _wait(self, entry: Entry) -> None:
+        """What belongs to a paused flow waits for its resume before it waits for a fetch."""
         entry.state = EntryState.WAITING
-        self._waiting.setdefault(_object_of(entry), []).append(entry)
+        if not entry.flow.is_paused_by_user:
+            self._prefetch.wait(entry)
 
-    def _stop_waiting(self, entry: Entry) -> None:
-        name = _object_of(entry)
-        entries = self._waiting[name]
-        entries.remove(entry)
-        if not entries:
-            del self._waiting[name]
-
-    def _take_object(self, name: _ObjectName, entries: list[Entry]) -> list[FetchSection]:
-        """Begin the first of an object's waiting entries and all others that memory allows."""
-        taken: list[Entry] = []
-        kept: list[Entry] = []
-        for entry in entries:
-            fits = self._held_bytes + entry.charged_bytes <= self._prefetch_max_bytes
-            if fits or not taken:
-                entry.state = EntryState.FETCHING
-                self._held_bytes += entry.charged_bytes
-                taken.append(entry)
-            else:
-                kept.append(entry)
-        if kept:
-            self._waiting[name] = kept
-        else:
-            del self._waiting[name]
-        store, key = name
-        parts = sorted(
-            (
-                (entry, index, part)
-                for entry in taken
-                for index, part in enumerate(_notification_of(entry).parts)
-                if entry.sources[index] is None
-            ),
-            key=lambda item: item[2].byte_range.start,
-        )
-        merged = coalesce(
-            [part.byte_range for _, _, part in parts], _COALESCE_GAP_BYTES, self._max_section_bytes
-        )
-        sections = [
-            FetchSection(
-                store,
-                key,
-                section,
-                tuple(item for item in parts if section.contains(item[2].byte_range)),
-            )
-            for section in merged
-        ]
-        self._fetches_in_flight += len(sections)
-        return sections
-
-    def fetched(
-        self, section: FetchSection, outcomes: Sequence[Any | Failure], now_ms: int
-    ) -> None:
+    def fetched(self, section: FetchSection, outcomes: Sequence[object], now_ms: int) -> None:
         """A GET was answered.
 
         Args:
             section: As `plan` gave it.
-            outcomes: For each of its parts a decoded source, or what is wrong with it.
+            outcomes: For each of its parts a decoded `RecordSource`, or the `Failure`.
             now_ms: Monotonic time.
         """
-        self._fetches_in_flight -= 1
+        self._prefetch.fetches_in_flight -= 1
         for (entry, part_index, _), outcome in zip(section.parts, outcomes, strict=True):
-            if not entry.is_current:
-                entry.missing_parts -= 1
-                if entry.missing_parts == 0 or isinstance(outcome, Failure):
-                    self._release(entry)
-            elif entry.state is not EntryState.FETCHING:
-                continue  # another of its parts has failed already
-            elif isinstance(outcome, Failure):
-                self._release(entry)
-                self._fail(entry, outcome, now_ms)
-            elif entry.sources[part_index] is None:
+            entry.parts_in_flight -= 1
+            if not isinstance(outcome, Failure):
                 entry.sources[part_index] = outcome
-                entry.missing_parts -= 1
-                if entry.missing_parts == 0:
-                    entry.state = EntryState.READY
-                    self._queue_if_ready(entry.flow)
+            elif entry.failure is None or entry.failure.kind is FailureKind.TRANSIENT:
+                entry.failure = outcome  # one that will not pass by itself says more
+            if entry.parts_in_flight == 0:
+                self._fetch_ended(entry, now_ms)
+
+    def _fetch_ended(self, entry: Entry, now_ms: int) -> None:
+        if not entry.is_current:
+            self._prefetch.release(entry)
+        elif entry.failure is not None:
+            self._prefetch.release(entry)
+            self._fail(entry, entry.failure, now_ms)
+        else:
+            entry.state = EntryState.READY
+            self._queue_if_ready(entry.flow)
 
     def _fail(self, entry: Entry, failure: Failure, now_ms: int) -> None:
         entry.failure = failure
@@ -509,29 +355,33 @@ class Debatcher:
             entry.state = EntryState.SKIPPED
             count = self.skipped_records.get(failure.kind, 0)
             self.skipped_records[failure.kind] = count + max(1, entry.record_count)
-            self._queue_if_ready(entry.flow)
-            return
-        entry.state = EntryState.FAILED
-        entry.is_reported = failure.kind is FailureKind.TRANSIENT
-        back_off_ms = min(_RETRY_MAX_MS, _RETRY_FIRST_MS << min(entry.attempts, 10))
-        entry.attempts += 1
-        entry.retry_at_ms = now_ms + back_off_ms
-        if entry.notification is not None:
-            entry.sources = [None] * len(entry.notification.parts)
-            entry.missing_parts = len(entry.notification.parts)
-        self._retrying.append(entry)
+        else:
+            entry.state = EntryState.FAILED
+            entry.is_reported = failure.kind is FailureKind.TRANSIENT
+            back_off_ms = min(_RETRY_MAX_MS, _RETRY_FIRST_MS << min(entry.attempts, 10))
+            entry.attempts += 1
+            entry.retry_at_ms = now_ms + back_off_ms
+            self._retrying.append(entry)
         self._queue_if_ready(entry.flow)
 
     def tick(self, now_ms: int) -> None:
-        """Let failed entries whose back-off is over wait for a fetch again."""
-        due = [e for e in self._retrying if e.is_reported and now_ms >= e.retry_at_ms]
-        for entry in due:
-            self._retrying.remove(entry)
-            if entry.notification is not None:
+        """Let failed entries whose back-off is over wait for a fetch again.
+
+        Those that the user has not been told of yet stay as they are until then.
+        """
+        retrying, self._retrying = self._retrying, []
+        for entry in retrying:
+            if not entry.is_reported or now_ms < entry.retry_at_ms:
+                self._retrying.append(entry)
+            elif entry.notification is not None:
                 self._wait(entry)
             elif entry.failure is not None:
                 # Nothing to fetch again: a damaged notification stays damaged, and is said again.
                 self._fail(entry, entry.failure, now_ms)
+
+    def next_retry_ms(self) -> int | None:
+        """When `tick` has something to do, monotonic; None: nothing waits for a retry."""
+        return min((e.retry_at_ms for e in self._retrying if e.is_reported), default=None)
 
     # --- handing out --------------------------------------------------------------------------
 
@@ -544,30 +394,23 @@ class Debatcher:
         """
         while self._ready:
             flow = self._ready[0]
-            if flow.is_paused_by_user or not flow.entries:
-                self._ready.popleft()
-                self._is_queued.discard(flow.key)
-                continue
-            entry = flow.entries[0]
-            if entry.event is not None:
+            entry = flow.entries[0] if flow.entries else None
+            if entry is None or not _is_due(entry):
+                self._unqueue(flow)
+            elif entry.event is not None:
                 self._finish(flow, entry)
-                self._rotate(flow)
                 return entry
-            if entry.state is EntryState.FAILED and not entry.is_reported:
+            elif entry.state is EntryState.FAILED:
                 entry.is_reported = True
-                self._rotate(flow)
+                self._ready.rotate(-1)
                 return entry
-            if entry.state is EntryState.SKIPPED:
+            elif entry.state is EntryState.SKIPPED:
                 flow.settled_position = to_virtual(entry.kafka_offset + 1)
                 self._finish(flow, entry)
-                continue
-            if entry.state is not EntryState.READY:
-                self._ready.popleft()
-                self._is_queued.discard(flow.key)
-                continue
-            run = self._run_of(flow, entry)
-            if run is not None:
-                return run
+            else:
+                run = self._run_of(flow, entry)
+                if run is not None:
+                    return run
         return None
 
     def _run_of(self, flow: Flow, entry: Entry) -> Run | None:
@@ -591,36 +434,29 @@ class Debatcher:
                 return flow.run
             skip -= source.records
             entry.next_part += 1
-        # The position's own record count covers it all: go on behind it.
         flow.settled_position = to_virtual(entry.kafka_offset + 1)
         flow.run = None
         self._finish(flow, entry)
-        self._rotate(flow)
         return None
 
     def _finish(self, flow: Flow, entry: Entry) -> None:
+        """The ready flow's head is done: forget it and let the other ready flows go first."""
         flow.entries.popleft()
-        if entry.notification is None:
-            flow.payload_bytes -= entry.charged_bytes
-        self._release(entry)
+        if entry.notification is None and entry.record_count:
+            flow.payload_bytes -= entry.held_bytes
+            flow.payload_entries -= 1
+        self._prefetch.release(entry)
+        self._ready.rotate(-1)
 
-    def _release(self, entry: Entry) -> None:
-        if entry.state not in (EntryState.WAITING, EntryState.FAILED, EntryState.SKIPPED):
-            self._held_bytes -= entry.charged_bytes
-        entry.state = EntryState.SKIPPED
-        entry.sources = []
-
-    def _rotate(self, flow: Flow) -> None:
-        """Let the other ready flows go first."""
-        if self._ready and self._ready[0] is flow:
-            self._ready.rotate(-1)
+    def _unqueue(self, flow: Flow) -> None:
+        if flow.key in self._is_queued:
+            self._is_queued.discard(flow.key)
+            self._ready.remove(flow)
 
     def _queue_if_ready(self, flow: Flow) -> None:
         if flow.key in self._is_queued or not flow.entries or flow.is_paused_by_user:
             return
-        head = flow.entries[0]
-        ready = head.state in (EntryState.READY, EntryState.SKIPPED)
-        if ready or (head.state is EntryState.FAILED and not head.is_reported):
+        if _is_due(flow.entries[0]):
             self._is_queued.add(flow.key)
             self._ready.append(flow)
 
@@ -635,43 +471,35 @@ class Debatcher:
         pauses: list[FlowKey] = []
         resumes: list[FlowKey] = []
         for flow in self._flows.values():
-            count = len(flow.entries)
             if flow.is_paused_by_us:
-                if count <= _RESUME_AT_ENTRIES and flow.payload_bytes <= _PAUSE_AT_BYTES // 2:
+                if self._may_resume(flow):
                     flow.is_paused_by_us = False
                     resumes.append(flow.key)
-            elif count >= _PAUSE_AT_ENTRIES or flow.payload_bytes >= _PAUSE_AT_BYTES:
+            elif self._must_pause(flow):
                 flow.is_paused_by_us = True
                 pauses.append(flow.key)
         return pauses, resumes
 
-    def next_retry_ms(self) -> int | None:
-        """When `tick` has something to do, monotonic; None: nothing waits for a retry."""
-        return min((e.retry_at_ms for e in self._retrying if e.is_reported), default=None)
+    def _must_pause(self, flow: Flow) -> bool:
+        if len(flow.entries) >= _PAUSE_AT_ENTRIES or flow.payload_bytes >= _PAUSE_AT_BYTES:
+            return True
+        # Payload behind a head that can't be handed out yet only makes memory shorter.
+        is_full = self._prefetch.held_bytes >= self._prefetch.max_bytes
+        return is_full and flow.payload_bytes > 0 and flow.key not in self._is_queued
+
+    def _may_resume(self, flow: Flow) -> bool:
+        if len(flow.entries) > _RESUME_AT_ENTRIES or flow.payload_bytes > _PAUSE_AT_BYTES // 2:
+            return False
+        is_roomy = self._prefetch.held_bytes <= self._prefetch.max_bytes // 2
+        return is_roomy or not flow.payload_bytes
 
 
-def _is_outside(flow: Flow, kafka_offset: int, records: int) -> bool:
-    position = flow.needed_position
-    if position is None or position < 0 or flow.entries:
-        return False
-    remaining = remaining_records(position)
-    return to_kafka(position) == kafka_offset and remaining is not None and remaining > records
+def _is_due(entry: Entry) -> bool:
+    """Whether a flow with this head has something to hand out or to tell."""
+    if entry.state is EntryState.FAILED:
+        return not entry.is_reported
+    return entry.state in (EntryState.READY, EntryState.SKIPPED)
 
 
-def _object_of(entry: Entry) -> _ObjectName:
-    notification = _notification_of(entry)
-    if notification.key is None:
-        raise AssertionError("an inline notification waits for a fetch")
-    return notification.store, notification.key
-
-
-def _notification_of(entry: Entry) -> Notification:
-    if entry.notification is None:
-        raise AssertionError("an entry without a notification waits for a fetch")
-    return entry.notification
-
-
-def _charge(part: Part) -> int:
-    """Memory a part takes: its bytes as fetched and, when compressed, as decoded."""
-    compressed = 0 if part.codec is Codec.NONE else part.byte_range.length
-    return compressed + part.uncompressed_bytes
+def _is_head(entry: Entry) -> bool:
+    return entry.flow.entries[0] is entry

@@ -53,6 +53,9 @@ def position_of_commit(kafka_offset: int, metadata: str | None) -> tuple[Virtual
     Args:
         kafka_offset: The committed offset, not negative.
         metadata: Its metadata; foreign or malformed text means the start of the notification.
+
+    Raises:
+        UnsupportedFormatError: The metadata is of a later version: a guess would skip or repeat.
     """
     remaining, user_metadata, _ = decode_commit_metadata(metadata)
     return position_in(kafka_offset, remaining), user_metadata
@@ -62,25 +65,28 @@ class StoredPositions:
     """What the next commit without arguments contains. Threads: under the consumer's lock."""
 
     def __init__(self) -> None:
-        self._stored: dict[FlowKey, tuple[int, str | None]] = {}
-        self._committed: dict[FlowKey, tuple[int, str | None]] = {}
+        self._stored: dict[FlowKey, CommitEntry] = {}
+        self._committed: dict[FlowKey, CommitEntry] = {}
 
     def store(self, key: FlowKey, position: int, user_metadata: str | None = None) -> None:
-        """Remember a position for the next commit."""
-        self._stored[key] = (position, user_metadata)
+        """Remember a position for the next commit.
+
+        Raises:
+            FormatError: Its metadata exceeds Kafka's 4,096 bytes; what was stored stays.
+        """
+        self._stored[key] = commit_entry(key, position, user_metadata)
 
     def changed(self, keys: Iterable[FlowKey]) -> list[CommitEntry]:
         """What of these partitions must be committed, because it changed since the last time."""
-        entries: list[CommitEntry] = []
-        for key in keys:
-            stored = self._stored.get(key)
-            if stored is not None and stored != self._committed.get(key):
-                entries.append(commit_entry(key, *stored))
-        return entries
+        return [
+            stored
+            for key in keys
+            if (stored := self._stored.get(key)) is not None and stored != self._committed.get(key)
+        ]
 
     def committed(self, key: FlowKey, position: int, user_metadata: str | None) -> None:
         """A commit of this position was confirmed, or it is what the group had committed."""
-        self._committed[key] = (position, user_metadata)
+        self._committed[key] = commit_entry(key, position, user_metadata)
 
     def forget(self, key: FlowKey) -> None:
         """The partition is not ours any more."""

@@ -1,0 +1,400 @@
+"""The debatcher against a model of what each partition must still hand out, in order.
+
+The machine plays Kafka (records arrive in offset order, with gaps), the store (GETs are answered
+in any order, or fail), the group (partitions come and go) and the user (takes, pauses, seeks).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import assume, event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from blobmsg.core.debatcher import (
+    Debatcher,
+    Entry,
+    EntryState,
+    Failure,
+    FailureKind,
+    FetchSection,
+    Run,
+)
+from tests.helpers.consuming import (
+    MISSING,
+    REFUSED,
+    TRANSIENT,
+    FakeRecords,
+    decode,
+    decoded,
+    inline_records,
+    notification,
+    object_key,
+    part,
+    part_bytes,
+)
+
+TOPIC = "flights"
+OBJECTS = 3
+LARGEST_PART = 6
+FULL = 1 << 20
+
+
+@dataclass
+class Record:
+    """What Kafka keeps at one offset."""
+
+    kafka_offset: int
+    kind: str  # blob, inline, plain
+    counts: list[int]  # records by part
+    object_number: int = 0
+    starts: list[int] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        return sum(self.counts)
+
+
+@dataclass
+class Partition:
+    """One partition's log, and what the model expects of it while it is assigned."""
+
+    log: list[Record] = field(default_factory=list)
+    end: int = 0
+    is_assigned: bool = False
+    cursor: int = 0  # index in `log` of what Kafka brings next
+    position: tuple[int, int | None] | None = None  # K and remaining, until the first record
+    pending: deque[Any] = field(default_factory=deque)  # labels and events, in order
+    is_stuck: bool = False  # behind a position that no notification has
+    is_paused: bool = False
+    last: int | None = None  # position after the last record, since assign or seek
+    stored: int | None = None
+
+
+class DebatcherMachine(RuleBasedStateMachine):
+    skips_missing = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.partitions = [Partition() for _ in range(3)]
+        self.object_ends = [0] * OBJECTS
+        self.in_flight: list[FetchSection] = []
+        self.now_ms = 0
+        self.events = 0
+        self.run: Run | None = None
+        self.answered_missing: set[tuple[int, int]] = set()
+        self.skipped_records = 0
+
+    @initialize(limit=st.sampled_from([1, 500, 2000, 1 << 20]), slots=st.integers(1, 4))
+    def build(self, limit: int, slots: int) -> None:
+        self.limit = limit
+        self.core = Debatcher(
+            prefetch_max_bytes=limit,
+            fetch_slots=slots,
+            max_section_bytes=max(limit // 2, 300),
+            skips_missing=self.skips_missing,
+            skips_expired=False,
+        )
+
+    # --- Kafka --------------------------------------------------------------------------------
+
+    @rule(
+        number=st.integers(0, 2),
+        kind=st.sampled_from(["blob", "blob", "blob", "inline", "plain"]),
+        counts=st.lists(st.integers(1, LARGEST_PART), min_size=1, max_size=3),
+        skipped_offsets=st.sampled_from([0, 0, 0, 1, 3]),
+        object_number=st.integers(0, OBJECTS - 1),
+        gaps=st.lists(st.sampled_from([0, 0, 5, 1000, 300_000]), min_size=3, max_size=3),
+    )
+    def append(
+        self,
+        number: int,
+        kind: str,
+        counts: list[int],
+        skipped_offsets: int,
+        object_number: int,
+        gaps: list[int],
+    ) -> None:
+        partition = self.partitions[number]
+        record = Record(partition.end + skipped_offsets, kind, counts if kind != "plain" else [1])
+        if kind == "blob":
+            record.object_number = object_number
+            for count, gap in zip(counts, gaps, strict=False):
+                start = self.object_ends[object_number] + gap
+                record.starts.append(start)
+                self.object_ends[object_number] = start + part_bytes(count)
+        partition.log.append(record)
+        partition.end = record.kafka_offset + 1
+
+    @rule(number=st.integers(0, 2), most=st.integers(1, 5))
+    def receive(self, number: int, most: int) -> None:
+        partition = self.partitions[number]
+        flow = self.core.flows.get((TOPIC, number))
+        if flow is None or partition.is_paused or flow.is_paused_by_us:
+            return
+        for _ in range(most):
+            if partition.cursor >= len(partition.log):
+                break
+            self._receive_one(number, partition, partition.log[partition.cursor])
+            partition.cursor += 1
+
+    def _receive_one(self, number: int, partition: Partition, record: Record) -> None:
+        flow = self.core.flows[TOPIC, number]
+        labels = [(number, record.kafka_offset, index) for index in range(record.records)]
+        is_outside = False
+        if partition.position is not None:
+            kafka_offset, remaining = partition.position
+            if kafka_offset == record.kafka_offset and remaining is not None:
+                is_outside = remaining > record.records
+                labels = labels[-remaining:]
+            partition.position = None
+        if record.kind == "blob":
+            parts = [
+                part(count, start)
+                for count, start in zip(record.counts, record.starts, strict=True)
+            ]
+            told = notification(*parts, key=object_key(record.object_number))
+            taken = self.core.notification_received(flow, record.kafka_offset, told, None)
+        else:
+            sources, records = inline_records(number, record.kafka_offset, record.counts)
+            taken = self.core.records_received(
+                flow, record.kafka_offset, sources, records, part_bytes(records)
+            )
+        assert taken is not is_outside
+        if is_outside:
+            event("a position that no notification has")
+            self.core.damaged_received(flow, record.kafka_offset, REFUSED, self.now_ms)
+            partition.is_stuck = True
+        partition.pending.extend(labels)
+
+    @rule(number=st.integers(0, 2))
+    def reach_end(self, number: int) -> None:
+        flow = self.core.flows.get((TOPIC, number))
+        partition = self.partitions[number]
+        if flow is not None and partition.cursor == len(partition.log):
+            self.events += 1
+            self.core.event_received(flow, partition.end, f"end {self.events}")
+            partition.pending.append(f"end {self.events}")
+
+    # --- the group ----------------------------------------------------------------------------
+
+    @rule(number=st.integers(0, 2), data=st.data())
+    def assign(self, number: int, data: st.DataObject) -> None:
+        partition = self.partitions[number]
+        assume(not partition.is_assigned)
+        position = self._go_to(partition, data)
+        self.core.assigned((TOPIC, number), position)
+        partition.is_assigned = True
+        partition.is_paused = False
+        partition.stored = None
+
+    @rule(number=st.integers(0, 2))
+    def revoke(self, number: int) -> None:
+        partition = self.partitions[number]
+        self.core.revoked((TOPIC, number))
+        partition.is_assigned = False
+        partition.pending.clear()
+
+    # --- the user -----------------------------------------------------------------------------
+
+    @rule(number=st.integers(0, 2), data=st.data())
+    def seek(self, number: int, data: st.DataObject) -> None:
+        partition = self.partitions[number]
+        assume(partition.is_assigned)
+        self.core.sought((TOPIC, number), self._go_to(partition, data))
+        assert self.core.flows[TOPIC, number].position() is None
+        assert self.core.flows[TOPIC, number].stored_position() == partition.stored
+
+    def _go_to(self, partition: Partition, data: st.DataObject) -> int | None:
+        """Draw a place in the log, as the virtual offset a user gives and as the model has it."""
+        partition.pending.clear()
+        partition.is_stuck = False
+        partition.last = None
+        if data.draw(st.booleans(), "from the start"):
+            partition.cursor = 0
+            partition.position = None
+            return None
+        kafka_offset = data.draw(st.integers(0, partition.end + 1), "Kafka offset")
+        remaining = data.draw(st.none() | st.integers(1, 3 * LARGEST_PART + 1), "remaining")
+        partition.position = (kafka_offset, remaining)
+        partition.cursor = sum(record.kafka_offset < kafka_offset for record in partition.log)
+        return kafka_offset * FULL if remaining is None else (kafka_offset + 1) * FULL - remaining
+
+    @rule(number=st.integers(0, 2), is_paused=st.booleans())
+    def pause(self, number: int, is_paused: bool) -> None:
+        if self.partitions[number].is_assigned:
+            self.core.paused_by_user((TOPIC, number), is_paused=is_paused)
+            self.partitions[number].is_paused = is_paused
+            if self.run is not None and self.run.entry.flow.key == (TOPIC, number):
+                self.run = None  # as the shell does
+
+    @rule(most=st.integers(1, 20))
+    def take(self, most: int) -> None:
+        for _ in range(most):
+            if self.run is None or self.run.index >= self.run.end:
+                upcoming = self.core.next_run()
+                if upcoming is None:
+                    return
+                if not isinstance(upcoming, Run):
+                    self._check_entry(upcoming)
+                    continue
+                self.run = upcoming
+            source: FakeRecords = self.run.source
+            label = source.label(self.run.index)
+            self.run.index += 1
+            self._check_record(label, self.run.entry)
+
+    def _check_record(self, label: tuple[int, int, int], entry: Entry) -> None:
+        number, kafka_offset, index = label
+        partition = self.partitions[number]
+        assert partition.is_assigned
+        assert not partition.is_paused
+        assert not partition.is_stuck
+        self._pass_skipped(number, partition, label)
+        assert partition.pending.popleft() == label
+        partition.last = partition.stored = (
+            (kafka_offset + 1) * FULL - entry.record_count + index + 1
+        )
+        assert entry.flow.position() == partition.last
+
+    def _check_entry(self, entry: Entry) -> None:
+        number = entry.flow.key[1]
+        partition = self.partitions[number]
+        assert partition.is_assigned
+        assert not partition.is_paused
+        if entry.event is not None:
+            self._pass_skipped(number, partition, entry.event)
+            assert partition.pending.popleft() == entry.event
+            return
+        assert entry.failure is not None
+        assert entry.failure.kind is not FailureKind.TRANSIENT
+        head = partition.pending[0]
+        assert head[1] == entry.kafka_offset
+        if partition.is_stuck:
+            return
+        assert entry.first_offset() == (head[1] + 1) * FULL - entry.record_count + head[2]
+
+    def _pass_skipped(self, number: int, partition: Partition, wanted: object) -> None:
+        """Only what was answered missing may be left out, and only as a whole."""
+        while partition.pending and partition.pending[0] != wanted:
+            _, kafka_offset, _ = partition.pending[0]
+            assert self.skips_missing
+            assert (number, kafka_offset) in self.answered_missing
+            while partition.pending and partition.pending[0][1:2] == (kafka_offset,):
+                partition.pending.popleft()
+
+    # --- the store ----------------------------------------------------------------------------
+
+    @rule()
+    def plan(self) -> None:
+        sections = self.core.plan()
+        for section in sections:
+            assert section.parts
+            for entry, _, fetched in section.parts:
+                assert section.section.contains(fetched.byte_range)
+                assert entry.is_current
+                assert not self.partitions[entry.flow.key[1]].is_paused
+                self.answered_missing.discard((entry.flow.key[1], entry.kafka_offset))
+        begun = [(id(entry), index) for section in sections for entry, index, _ in section.parts]
+        assert len(begun) == len(set(begun))
+        self.in_flight += sections
+
+    @precondition(lambda self: self.in_flight)
+    @rule(data=st.data())
+    def answer(self, data: st.DataObject) -> None:
+        section = self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1), "which"))
+        kinds = [None, None, None, TRANSIENT, MISSING, REFUSED]
+        outcomes: list[Any] = []
+        for entry, part_index, _ in section.parts:
+            failure = data.draw(st.sampled_from(kinds), "outcome")
+            outcomes.append(decode(entry, part_index) if failure is None else failure)
+            if failure is MISSING and entry.is_current:
+                self.answered_missing.add((entry.flow.key[1], entry.kafka_offset))
+        self.core.fetched(section, outcomes, self.now_ms)
+
+    @rule()
+    def answer_all(self) -> None:
+        sections, self.in_flight = self.in_flight, []
+        for section in sections:
+            self.core.fetched(section, decoded(section), self.now_ms)
+
+    @rule(elapsed_ms=st.integers(0, 40_000))
+    def wait(self, elapsed_ms: int) -> None:
+        self.now_ms += elapsed_ms
+        self.core.tick(self.now_ms)
+        self.core.take_pauses()
+
+    # --- what always holds --------------------------------------------------------------------
+
+    @invariant()
+    def memory_is_bounded(self) -> None:
+        flows = self.core.flows.values()
+        payload = sum(flow.payload_bytes for flow in flows)
+        largest = max(
+            (part_bytes(0) * 2 + part_bytes(r.records) for p in self.partitions for r in p.log),
+            default=0,
+        )
+        assert payload <= self.core.held_bytes <= self.limit + largest + payload
+
+    @invariant()
+    def what_is_held_is_what_is_there(self) -> None:
+        entries = [entry for flow in self.core.flows.values() for entry in flow.entries]
+        in_flight = {id(e): e for section in self.in_flight for e, _, _ in section.parts}
+        in_flight.update({id(e): e for e in entries})
+        assert self.core.held_bytes == sum(entry.held_bytes for entry in in_flight.values())
+        assert self.core.fetches_in_flight == len(self.in_flight)
+        for entry in in_flight.values():
+            has_bytes = entry.state in (EntryState.FETCHING, EntryState.READY)
+            assert (entry.held_bytes > 0) is (has_bytes and entry.event is None)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "core"):
+            return
+        for number, partition in enumerate(self.partitions):
+            if partition.is_assigned and partition.is_stuck:
+                self.core.sought((TOPIC, number), None)
+                partition.pending.clear()
+                partition.cursor, partition.position, partition.is_stuck = 0, None, False
+            self.pause(number, False)
+        # Enough rounds for every entry to be begun alone, and once more after a failure.
+        rounds = 10 + 4 * sum(len(partition.log) for partition in self.partitions)
+        for _ in range(rounds):
+            for number in range(3):
+                self.receive(number, 5)
+            self.plan()
+            self.memory_is_bounded()
+            self.answer_all()
+            self.take(1000)
+            self.wait(40_000)
+        for number, partition in enumerate(self.partitions):
+            self._pass_skipped(number, partition, None)
+            assert not partition.pending
+            assert partition.cursor == len(partition.log) or not partition.is_assigned
+        assert self.core.held_bytes == 0
+        assert self.core.fetches_in_flight == 0
+        assert self.core.next_retry_ms() is None
+
+
+class SkippingDebatcherMachine(DebatcherMachine):
+    skips_missing = True
+
+
+MACHINE_SETTINGS = settings(max_examples=100, stateful_step_count=60, deadline=None)
+
+
+def test_each_partition_is_handed_out_once_in_order_within_memory() -> None:
+    run_state_machine_as_test(DebatcherMachine, settings=MACHINE_SETTINGS)
+
+
+def test_only_what_is_missing_is_skipped() -> None:
+    run_state_machine_as_test(SkippingDebatcherMachine, settings=MACHINE_SETTINGS)
