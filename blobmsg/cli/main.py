@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING
 
 import confluent_kafka
 
-from blobmsg.cli import dev
+from blobmsg.cli import dev, inspect
 from blobmsg.cli.command import FINDING, MISTAKE, Command, Finding, UserMistake
+from blobmsg.errors import ConfigError
 from blobmsg.lab.errors import LabError, PartsMissing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS: tuple[Command, ...] = (dev.COMMAND,)
+COMMANDS: tuple[Command, ...] = (dev.COMMAND, inspect.COMMAND)
 
 _INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = command.run(arguments)
         sys.stdout.flush()  # here, where a closed pipe is still caught
-    except (UserMistake, PartsMissing) as error:
+    except (UserMistake, PartsMissing, ConfigError) as error:
         return _complain(error, MISTAKE)
     except (Finding, LabError, confluent_kafka.KafkaException) as error:
         return _complain(error, FINDING)
