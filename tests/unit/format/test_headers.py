@@ -68,7 +68,14 @@ def test_elements_that_do_not_fit_two_records_are_refused(flat: object) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xdd\xff\xff\xff\xff", b"\x92\x00", b"\x91\x00\x00", b"\x93\x01\xa1\xff\xc4\x00"],
+    [
+        b"",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x92\x00",
+        b"\x91\x00\x00",
+        b"\x91\x00\xc4",
+        b"\x93\x01\xa1\xff\xc4\x00",
+    ],
 )
 def test_damaged_columns_are_refused(data: bytes) -> None:
     with pytest.raises(FormatError):

@@ -185,6 +185,9 @@ def test_unknown_codec_is_refused_by_number() -> None:
 def test_key_outside_the_grammar_is_refused(key: str) -> None:
     with pytest.raises(FormatError):
         decode_notification(changed(k=key), LIMITS)
+    # also where the key is not needed to learn the producer's id
+    with pytest.raises(FormatError):
+        decode_notification(changed(k=key, i=OTHER), LIMITS)
 
 
 @pytest.mark.parametrize(

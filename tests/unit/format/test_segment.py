@@ -138,6 +138,14 @@ def test_validity_bitmap_is_least_significant_bit_first(records: int) -> None:
     assert [decoded.key(i) for i in range(records)] == keys
 
 
+def test_validity_bits_after_the_last_record_are_ignored() -> None:
+    data = encode_segment(Columns([b"a", None, b"c"], [None] * 3, [0] * 3))
+
+    decoded = decode_segment(with_bytes(data, 32 + 24, b"\xfd"), records=3)
+
+    assert [decoded.key(i) for i in range(3)] == [b"a", None, b"c"]
+
+
 def test_most_records_fit() -> None:
     count = MAX_SEGMENT_RECORDS
     columns = Columns([None] * count, [b"x"] * count, [5] * count)
