@@ -40,7 +40,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if config.option.collectonly or not any(_needs_stack(item) for item in session.items):
         return
     config.stash[_without_stack] = []
-    source = config.stash[_source] = find_source(os.environ)
+    try:
+        source = config.stash[_source] = find_source(os.environ)
+    except lab.LabError as error:
+        raise pytest.UsageError(str(error)) from error
     if source.given is None and not source.missing:
         # Here and not in the fixture: the first build takes minutes, more than a test has.
         lab.install_parts(lambda text: print(f"\n{text}", flush=True))  # noqa: T201
