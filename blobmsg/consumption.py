@@ -280,7 +280,9 @@ class Consumption:
                 transient += [
                     outcome.error
                     for outcome in result.outcomes
-                    if isinstance(outcome, Failure) and outcome.kind is FailureKind.TRANSIENT
+                    if isinstance(outcome, Failure)
+                    and outcome.kind is FailureKind.TRANSIENT
+                    and outcome.error is not None
                 ]
             sections = self._core.plan()
         for section in sections:

@@ -51,6 +51,7 @@ logger = logging.getLogger("blobmsg.fetcher")
 # A range that is wrong once may be right the next time (a bit flipped on the way); one that is
 # wrong three times is wrong in the store.
 _ATTEMPTS_ON_MISMATCH: Final = 3
+_STALE: Final = Failure(FailureKind.TRANSIENT, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,8 @@ class Fetcher:
                 self._done.notify_all()
 
     def _fetch(self, section: FetchSection) -> Sequence[RecordsView | Failure]:
+        if not any(entry.is_current for entry, _, _ in section.parts):
+            return [_STALE] * len(section.parts)  # revoked or sought away meanwhile
         try:
             lease = self._stores.get(section.store)
         except KafkaException as error:

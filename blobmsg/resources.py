@@ -6,6 +6,7 @@ last user lets it go. Never reads settings beyond what tells resources apart.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -83,6 +84,8 @@ class SharedResources:
 
 #: Of this process.
 shared: Final = SharedResources()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=shared.forget_all)
 
 
 class Stores:
