@@ -13,6 +13,7 @@ and so bound its memory by the bytes that are there.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from blobmsg.format.errors import FormatError
@@ -79,13 +80,14 @@ def decode_headers(data: bytes, records: int) -> list[Headers | None]:
     unpacker = open_unpacker(data)
     try:
         count = unpacker.read_array_header()
-        flat: list[Any] = list(unpacker)
+        # Not beyond `count`: an iterator would swallow a value that is cut off at the end.
+        flat: list[Any] = list(islice(unpacker, count))
     except (ValueError, UnpackException) as error:
         raise FormatError(
             f"damaged headers column: {str(error) or type(error).__name__}"
         ) from error
     if len(flat) != count or unpacker.tell() != len(data):
-        raise FormatError(f"headers column states {count} elements, has {len(flat)}")
+        raise FormatError(f"headers column states {count} elements, has others")
     column = _cut(flat, records)
     if column is None:
         raise FormatError(f"headers column does not fit {records} records")
