@@ -144,6 +144,7 @@ def test_validity_bits_after_the_last_record_are_ignored() -> None:
     decoded = decode_segment(with_bytes(data, 32 + 24, b"\xfd"), records=3)
 
     assert [decoded.key(i) for i in range(3)] == [b"a", None, b"c"]
+    assert decoded.key_nulls == bytes((0, 1, 0))
 
 
 def test_most_records_fit() -> None:
