@@ -18,7 +18,7 @@ import socket
 import ssl
 import threading
 from contextlib import contextmanager, suppress
-from http.client import HTTPException, RemoteDisconnected
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -26,7 +26,7 @@ from urllib.request import getproxies, proxy_bypass
 from blobmsg.store.http_response import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Mapping
 
     from blobmsg.clock import Clock
     from blobmsg.store.base import Buffer
@@ -86,7 +86,7 @@ class ConnectionPool:
         body: Buffer | None = None,
         *,
         deadline_ms: int,
-    ) -> Iterator[Response]:
+    ) -> Generator[Response, None, None]:
         """Send a request and give its answer, whatever its status.
 
         Args:
@@ -153,7 +153,7 @@ class ConnectionPool:
             except TimeoutError:
                 self._give_back(kept, is_reusable=False)
                 raise
-            except (OSError, RemoteDisconnected):
+            except OSError:
                 self._give_back(kept, is_reusable=False)
             except BaseException:
                 self._give_back(kept, is_reusable=False)

@@ -28,7 +28,7 @@ from blobmsg.store.base import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from blobmsg.format.ranges import ByteRange
 
@@ -175,7 +175,7 @@ class FileStore:
                     yield ObjectInfo(key, entry.stat().st_size)
 
     @contextmanager
-    def _opened(self, key: str, byte_range: ByteRange | None = None) -> Iterator[int]:
+    def _opened(self, key: str, byte_range: ByteRange | None = None) -> Generator[int, None, None]:
         path = self._path(key)
         with self._translated("read", key):
             try:
@@ -190,7 +190,7 @@ class FileStore:
                 os.close(descriptor)
 
     @contextmanager
-    def _translated(self, what: str, key: str) -> Iterator[None]:
+    def _translated(self, what: str, key: str) -> Generator[None, None, None]:
         """Turn the system's errors into ours."""
         try:
             yield

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from blobmsg.errors import BlobmsgError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     from blobmsg.format.ranges import ByteRange
     from blobmsg.store.base import Buffer, ObjectInfo, Store
@@ -148,7 +148,7 @@ class InstrumentedStore:
         self._inner.close()
 
     @contextmanager
-    def _counted_errors(self) -> Iterator[None]:
+    def _counted_errors(self) -> Generator[None, None, None]:
         try:
             yield
         except BlobmsgError:

@@ -31,7 +31,7 @@ from blobmsg.store.s3_errors import (
 from blobmsg.store.s3_signature import Identity, encode_path, sign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from mypy_boto3_s3.client import S3Client
 
@@ -290,7 +290,9 @@ class S3Store:
             raise _sdk_error(error, asked, self._write_pool.endpoint) from error
 
     @contextmanager
-    def _translated_network_errors(self, asked: S3Request, endpoint: str) -> Iterator[None]:
+    def _translated_network_errors(
+        self, asked: S3Request, endpoint: str
+    ) -> Generator[None, None, None]:
         try:
             yield
         except _RangeIgnored:
@@ -318,7 +320,7 @@ class S3Store:
             raise _sdk_error(error, asked, self._write_pool.endpoint) from error
         except RuntimeError as error:  # botocore: refreshed, but still expired
             raise StoreDenied(
-                f"{asked} not sent: {error}; identity: {asked.identity}",
+                f"{asked} not sent: {error}; identity: {_describe_identity(sdk.credentials)}",
                 expired=True,
                 **asked.details(),
             ) from error
@@ -355,21 +357,24 @@ class S3Store:
         )
         try:
             core = botocore.session.get_session()
-            session = boto3.session.Session(
+            # Any: the stubs' overloads for hundreds of services are more than pyright takes.
+            session: Any = boto3.session.Session(
                 botocore_session=core,
                 aws_access_key_id=self._s3.access_key_id,
                 aws_secret_access_key=self._s3.secret_access_key,
                 region_name=self._s3.region,
             )
-            client = session.client("s3", endpoint_url=self._s3.endpoint_url, config=config)
+            client: S3Client = session.client(
+                "s3", endpoint_url=self._s3.endpoint_url, config=config
+            )
             credentials = session.get_credentials()
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(f"the AWS SDK refuses its settings: {error}") from error
-        region = client.meta.region_name
+        region = client.meta.region_name or ""
         return _Sdk(
             client=client,
             credentials=credentials,
-            region="us-east-1" if region in {None, "aws-global"} else region,
+            region="us-east-1" if region in {"", "aws-global"} else region,
             ca_bundle=core.get_config_variable("ca_bundle"),
         )
 
@@ -384,9 +389,8 @@ class S3Store:
         # A request that is built and never sent: the SDK's rules for addressing style, dual
         # stack, partitions and the settings of profiles all apply. (A presigned url would name
         # the global endpoint, which redirects to other regions.)
-        probe = boto3.session.Session(region_name=client.meta.region_name).client(
-            "s3", config=Config(signature_version=UNSIGNED)
-        )
+        session: Any = boto3.session.Session(region_name=client.meta.region_name)
+        probe: S3Client = session.client("s3", config=Config(signature_version=UNSIGNED))
 
         def capture(request: Any, **_: object) -> None:
             raise _Resolved(request.url)
@@ -471,9 +475,10 @@ def _describe_identity(credentials: Any) -> str:
     """Who asks, without a secret: key id, source and end of life, as far as the SDK knows."""
     if credentials is None:
         return "none"
-    key_id = getattr(credentials, "_access_key", None) or credentials.access_key
-    # Reading `access_key` of renewable credentials may renew them; the fields just tell.
-    expiry = getattr(credentials, "_expiry_time", None)
+    # Out of the fields: the properties of renewable credentials renew them.
+    fields = vars(credentials)
+    key_id = fields.get("_access_key") or fields.get("access_key") or "(not known yet)"
+    expiry = fields.get("_expiry_time")
     end = f", valid until {expiry:%Y-%m-%d %H:%M:%S} UTC" if expiry else ""
     return f"access key {key_id} from {credentials.method}{end}"
 

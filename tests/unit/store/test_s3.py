@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import os
 import random
 import shutil
@@ -11,9 +12,11 @@ import subprocess
 import threading
 import time
 import zlib
-from typing import TYPE_CHECKING, Any
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from botocore.exceptions import MetadataRetrievalError
 
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
@@ -45,6 +48,7 @@ from tests.helpers.scripted_server import (
 )
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
@@ -569,3 +573,123 @@ def test_closing_ends_a_request_that_hangs_over_tls(
         store.close()
         thread.join(10)
         assert [type(error) for error in raised] == [StoreUnavailable]
+
+
+DELETE_REFUSED = answer(
+    200,
+    b"<?xml version='1.0'?><DeleteResult><Error><Key>pre/fix/k</Key><Code>AccessDenied</Code>"
+    b"<Message>no</Message></Error></DeleteResult>",
+    content_type="application/xml",
+)
+
+
+def test_a_key_that_may_not_be_deleted_is_named() -> None:
+    with ScriptedServer(DELETE_REFUSED) as server:
+        store = raw_store(server)
+        with pytest.raises(StoreDenied, match=r"delete of 'k'.*AccessDenied"):
+            store.delete(["j", "k"])
+        store.close()
+        assert b"<Key>pre/fix/j</Key>" in server.requests[0].body
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        (refusal(503, "SlowDown"), StoreUnavailable),
+        (refusal(404, "NoSuchBucket"), ConfigError),
+        (refusal(403, "AccessDenied"), StoreDenied),
+        (reset(), StoreUnavailable),
+        (hang(), StoreTimeout),
+    ],
+    ids=["503", "no-bucket", "denied", "reset", "hang"],
+)
+def test_listing_and_deleting_fail_with_the_same_errors(
+    step: Step, error: type[BlobmsgError]
+) -> None:
+    with ScriptedServer(step) as server:
+        store = raw_store(server, request_timeout_ms="1000")
+        for call in (lambda: list(store.list_keys()), lambda: store.delete(["k"])):
+            with pytest.raises(BlobmsgError) as caught:
+                call()
+            assert type(caught.value) is error
+        store.close()
+
+
+def test_a_profile_that_is_not_there_is_a_setting_to_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
+    with pytest.raises(ConfigError, match="no-such-profile"):
+        raw_store("http://127.0.0.1:1")
+
+
+def test_credentials_that_the_sdk_could_not_refresh_are_reported_with_their_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Stale:
+        method = "assume-role"
+
+        def __init__(self) -> None:
+            self._access_key = "ASIASTALE"
+            self._expiry_time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+
+        @property
+        def access_key(self) -> str:
+            raise AssertionError("telling who we are must not renew credentials")
+
+        def get_frozen_credentials(self) -> None:
+            raise RuntimeError("Credentials were refreshed, but are still expired.")
+
+    with ScriptedServer(answer()) as server:
+        store = raw_store(server)
+        changed = dataclasses.replace(cast("Any", store)._sdk, credentials=Stale())
+        monkeypatch.setattr(store, "_sdk", changed)
+        with pytest.raises(
+            StoreDenied, match="ASIASTALE from assume-role, valid until 2026-01-02 03:04:05 UTC"
+        ) as caught:
+            store.put("k", b"", deadline_ms=in_ms(1000))
+        store.close()
+    assert caught.value.details["expired"] is True
+    assert server.requests == []
+
+
+def test_a_service_that_gives_no_credentials_right_now_is_worth_a_retry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Unreachable:
+        method = "container-role"
+
+        def get_frozen_credentials(self) -> None:
+            raise MetadataRetrievalError(error_msg="no route")
+
+    with ScriptedServer(answer()) as server:
+        store = raw_store(server)
+        changed = dataclasses.replace(cast("Any", store)._sdk, credentials=Unreachable())
+        monkeypatch.setattr(store, "_sdk", changed)
+        with pytest.raises(StoreUnavailable, match="no route"):
+            store.put("k", b"", deadline_ms=in_ms(1000))
+        store.close()
+
+
+def test_connections_in_use_at_once_are_apart_and_only_so_many_are_kept() -> None:
+    barrier = threading.Barrier(3)
+
+    def together(connection: socket.socket, server: ScriptedServer) -> bool:
+        barrier.wait(10)
+        return answer()(connection, server)
+
+    with ScriptedServer(together) as server:
+        store = raw_store(server, upload_threads="1", fetch_threads="1")
+        for _ in range(2):
+            threads = [
+                threading.Thread(
+                    target=store.put, args=(f"{n}", b"x"), kwargs={"deadline_ms": in_ms(9000)}
+                )
+                for n in range(3)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(10)
+        store.close()
+        numbers = [request.connection_number for request in server.requests]
+        assert len(set(numbers[:3])) == 3
+        assert max(numbers) == 4  # two of the three were kept, one is new

@@ -143,3 +143,18 @@ def test_a_wait_that_ctrl_c_ends_leaves_its_place_to_others() -> None:
         limiter.acquire(LATER_MS)
     limiter.release(place, slow_down=False, ok=False)
     limiter.acquire(LATER_MS)
+
+
+def test_a_place_granted_while_ctrl_c_ends_the_wait_goes_to_the_next() -> None:
+    class GrantedThenInterrupted(ManualClock):
+        def wait(self, event: threading.Event, timeout_ms: float) -> bool:
+            limiter.release(place, slow_down=False, ok=False)  # the place comes just now
+            assert event.is_set()
+            raise KeyboardInterrupt
+
+    limiter = SlowDownLimiter(GrantedThenInterrupted(), 4)
+    slow_down(limiter, acquire(limiter, 2))
+    place = limiter.acquire(LATER_MS)
+    with pytest.raises(KeyboardInterrupt):
+        limiter.acquire(LATER_MS)
+    assert limiter.acquire(LATER_MS)
