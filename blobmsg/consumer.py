@@ -324,7 +324,8 @@ class BlobConsumer(_ConsumerBase):
             None, or with `asynchronous=False` the partitions with virtual offsets and errors.
 
         Raises:
-            KafkaException: `_NO_OFFSET` when nothing is stored; what Kafka answers.
+            KafkaException: `_NO_OFFSET` when nothing is stored (with `asynchronous`, `on_commit`
+                gets it instead); what Kafka answers.
             ValueError: Both `message` and `offsets`.
             TypeError: An argument of a wrong type.
         """
@@ -340,6 +341,11 @@ class BlobConsumer(_ConsumerBase):
             entries = commit_entries(offsets)
         else:
             entries = consumption.stored_changes(consumption.keys())
+            if not entries and asynchronous:
+                # As stock: `on_commit` hears that there is nothing, which the inner consumer,
+                # where nothing is ever stored, says by itself.
+                self._inner.commit(asynchronous=True)
+                return None
             if not entries:
                 raise KafkaException(
                     KafkaError(

@@ -28,7 +28,7 @@ from confluent_kafka import (
 )
 
 from blobmsg.core.debatcher import Debatcher, Entry, Failure, FailureKind, Flow, FlowKey, Run
-from blobmsg.core.offsets import to_kafka, to_virtual, virtual_offset_of_first
+from blobmsg.core.offsets import VirtualOffset, to_kafka, to_virtual, virtual_offset_of_first
 from blobmsg.core.positions import CommitEntry, StoredPositions, commit_entry, position_of_commit
 from blobmsg.errors import CorruptSegment, UnsupportedFormat
 from blobmsg.fetcher import EntryContext, Fetcher, decode_part
@@ -232,9 +232,14 @@ class Consumption:
         failure = entry.failure
         if failure is None:
             raise AssertionError("an entry without records, event or failure was handed out")
-        first = entry.flow.position() or virtual_offset_of_first(
-            entry.kafka_offset, max(1, entry.record_count)
-        )
+        # A seek or commit there must bring all of it, so a notification that can't be read (how
+        # many records it has is not known) begins at the start of its Kafka offset.
+        kafka_offset, needed = entry.kafka_offset, entry.flow.needed_position
+        first = to_virtual(kafka_offset)
+        if entry.record_count:
+            first = virtual_offset_of_first(kafka_offset, entry.record_count)
+        if needed is not None and needed >= 0 and to_kafka(needed) == kafka_offset:
+            first = max(first, VirtualOffset(needed))
         error: KafkaError = failure.error
         return Message(topic, partition, first, value=str(error.str()).encode(), error=error)
 
