@@ -163,6 +163,7 @@ class ProducerPipeline:
         self._fatal: KafkaError | None = None
         self._topics: dict[str, _Topic] = {}
         self._outbox: deque[SealedSegment] = deque()
+        self._is_refused = False  # a full buffer refused a record since topics were last read
         self._outbox_record = 0  # records of the outbox' first segment already produced (plain)
         self._in_flight = 0  # at the inner producer
         self._acknowledged_silently = 0
@@ -306,6 +307,7 @@ class ProducerPipeline:
                 self._dispatch(self._core.seal(segment.lane, now_ms, wall_ms))
 
     def _refuse_full(self) -> None:
+        self._is_refused = True
         self._dispatch(self._core.seal_all(self._clock.now_ms(), self._clock.timestamp_ms()))
         raise BufferError("Local: Queue full")
 
@@ -625,6 +627,10 @@ class ProducerPipeline:
         topic.retry_s = _TOPIC_RETRY_S
         while topic.pending:
             self._place(topic, topic.pending.popleft(), now_ms)
+        if self._is_refused:
+            # Seals were due while these records had no lane yet.
+            self._is_refused = False
+            self._dispatch(self._core.seal_all(now_ms, self._clock.timestamp_ms()))
         self._wake.set()
 
     def _place(self, topic: _Topic, record: _Pending, now_ms: int) -> None:
@@ -657,6 +663,8 @@ class ProducerPipeline:
         is_unknown = error.code() == KafkaError._UNKNOWN_TOPIC
         if is_unknown and waited_ms >= self._view.topic_metadata_propagation_max_ms:
             topic.is_known, topic.is_missing = False, True
+            # What the broker said, as stock reports it; `produce` says _UNKNOWN_TOPIC from now on.
+            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
             while topic.pending:
                 self._fail_pending(topic.lanes.topic, topic.pending.popleft(), error)
         elif not is_unknown and not error.retriable() and error.code() > 0:
