@@ -43,6 +43,7 @@ class ChildConsumer:
         )
         self._lines: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self.events: list[dict[str, Any]] = []
+        self._is_dead = False
         threading.Thread(target=self._read, name="child-output", daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -94,7 +95,10 @@ class ChildConsumer:
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """SIGKILL; takes what it had still said."""
+        """SIGKILL; takes what it had still said. A second call is fine."""
+        if self._is_dead:
+            return
+        self._is_dead = True
         self._process.kill()
         self._process.wait()
         if self._process.stdin is not None:
