@@ -118,7 +118,10 @@ def _price_table(environ: Any) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _one_interrupt() -> Generator[None]:
-    """Let Ctrl-C, and a request to end, interrupt once: cleaning up is short and is finished."""
+    """Let Ctrl-C, and a request to end, interrupt once: cleaning up is short and is finished.
+
+    After an interrupt both stay ignored, for the process ends.
+    """
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def interrupt(_number: int, _frame: object) -> None:
@@ -131,7 +134,8 @@ def _one_interrupt() -> Generator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is interrupt:
+                signal.signal(number, handler)
 
 
 COMMAND = Command(

@@ -1,6 +1,8 @@
 """Processes of the demo: started by exec, talked to over pipes, ended without exception.
 
-Decides nothing about the run. A child is a session of its own, so that the terminal's Ctrl-C
+Decides nothing about the run. Processes are started by a thread of their own: Ctrl-C interrupts
+the main thread alone, and in the middle of a `Popen` it would leave a process that nobody knows.
+A child is a session of its own, so that the terminal's Ctrl-C
 reaches only the session's process, which ends its children; and it ends by itself when its
 standard input does, so that even `kill -9` of the session leaves none behind.
 """
@@ -43,8 +45,11 @@ class Child:
         log_path: Takes its standard error.
         inbox: Gets (child, message) for each line that it prints, and (child, None) at its end.
 
-    Threads: any, one at a time; a thread of its own reads its output.
+    Threads: any, one at a time; a thread of its own reads its output. `launch` is the starter's.
     """
+
+    _process: subprocess.Popen[bytes]
+    _reader: threading.Thread
 
     def __init__(
         self,
@@ -56,19 +61,40 @@ class Child:
     ) -> None:
         self.name = name
         self.is_done = False  # it has said so, and may end
+        self._command = [sys.executable, "-m", module, *arguments]
         self._log_path = log_path
         self._inbox = inbox
-        with log_path.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603  (our own module, no shell)
-                [sys.executable, "-m", module, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=_environment(),
-                start_new_session=True,
-            )
-        self._reader = threading.Thread(target=self._read, name=f"{name} output", daemon=True)
-        self._reader.start()
+        self._launched = threading.Event()
+        self._problem: OSError | None = None
+
+    def launch(self) -> None:
+        """Start the process."""
+        try:
+            with self._log_path.open("wb") as log:
+                self._process = subprocess.Popen(  # noqa: S603  (our own module, no shell)
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    env=_environment(),
+                    start_new_session=True,
+                )
+        except OSError as problem:
+            self._problem = problem
+        else:
+            self._reader = threading.Thread(target=self._read, name=self.name, daemon=True)
+            self._reader.start()
+        self._launched.set()
+
+    def wait_launched(self) -> None:
+        """Wait until it is started.
+
+        Raises:
+            DemoError: It could not be.
+        """
+        self._launched.wait()
+        if self._problem is not None:
+            raise DemoError(f"{self.name} can't be started: {self._problem}")
 
     def _read(self) -> None:
         for line in _pipe(self._process.stdout):
@@ -95,6 +121,8 @@ class Child:
 
     def end(self) -> None:
         """End it at once; a second call does nothing."""
+        if not self._launched.is_set() or self._problem is not None:
+            return
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -125,12 +153,24 @@ class Children:
         self._folder = folder
         self._children: list[Child] = []
         self._inbox: queue.Queue[tuple[Child, dict[str, Any] | None]] = queue.Queue()
+        self._to_launch: queue.SimpleQueue[Child | None] = queue.SimpleQueue()
+        self._starter = threading.Thread(target=self._launch_all, name="starter", daemon=True)
+
+    def _launch_all(self) -> None:
+        while (child := self._to_launch.get()) is not None:
+            child.launch()
 
     def start(self, name: str, module: str, arguments: Sequence[str] = ()) -> Child:
-        """Start one."""
+        """Start one.
+
+        Raises:
+            DemoError: It could not be started.
+        """
         log_path = self._folder / f"{name}.log"
         child = Child(name, module, arguments, log_path, self._inbox)
         self._children.append(child)
+        self._to_launch.put(child)
+        child.wait_launched()
         return child
 
     def wait(
@@ -181,10 +221,11 @@ class Children:
     def end(self, children: Sequence[Child]) -> None:
         """End these; those that are done have nothing left to do."""
         for child in children:
-            self._children.remove(child)
             child.end()
+            self._children.remove(child)
 
     def __enter__(self) -> Self:
+        self._starter.start()
         return self
 
     def __exit__(
@@ -193,4 +234,6 @@ class Children:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._to_launch.put(None)
+        self._starter.join()
         self.end(list(self._children))

@@ -31,6 +31,7 @@ class Progress:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._is_terminal = stream.isatty()
+        self._label = ""
         self._next_show = 0.0
         self._is_bar_shown = False
 
@@ -39,20 +40,18 @@ class Progress:
         self.clear()
         self._stream.write(f"{text}\n")
         self._stream.flush()
-        self._next_show = 0.0
 
     def show(self, label: str, done: int, total: int, remark: str = "") -> None:
         """Show how much of a phase is done; not more often than is of use."""
         now = time.monotonic()
-        is_last = done >= total
-        if now < self._next_show and not is_last:
+        is_new = label != self._label
+        self._label = label
+        if now < self._next_show and not is_new:
             return
         share = done / total if total else 1.0
         if not self._is_terminal:
-            if self._next_show == 0.0 and not is_last:
-                self._next_show = now + _LINE_EVERY_S  # a short phase needs no line
-            elif not is_last:
-                self._next_show = now + _LINE_EVERY_S
+            self._next_show = now + _LINE_EVERY_S
+            if not is_new:  # a short phase needs no line
                 self._stream.write(f"{label}: {share:.0%}  {remark}".rstrip() + "\n")
                 self._stream.flush()
             return
@@ -73,7 +72,7 @@ class Progress:
             self._stream.write(_CLEAR_LINE)
             self._stream.flush()
             self._is_bar_shown = False
-        self._next_show = 0.0
+        self._label = ""
 
 
 def _can_encode(stream: TextIO, text: str) -> bool:

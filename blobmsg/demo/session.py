@@ -220,6 +220,7 @@ class _Session:
             if started_at:
                 self._show(plan, started_at, producers, consumers, counts)
 
+        self._progress.show(plan.name, 0, self._options.records, "starting six processes")
         self._children.wait("ready", everyone, on_progress)
         started_at = time.time()
         for producer in producers:

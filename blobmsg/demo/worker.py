@@ -51,7 +51,10 @@ class Commands:
 
     def __init__(self) -> None:
         self._lines = _lines_of(0)
-        self.job = Job.from_json(next(self._lines, b"null"))
+        line = next(self._lines, None)
+        if line is None:  # the session was interrupted before it could say
+            os._exit(1)
+        self.job = Job.from_json(line)
         self.go = threading.Event()
         self.drain = threading.Event()
         threading.Thread(target=self._listen, name="commands", daemon=True).start()
