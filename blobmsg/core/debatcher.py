@@ -62,6 +62,7 @@ class Debatcher:
         prefetch_max_bytes: Limit of decoded and in-flight bytes; one entry is always admitted.
         fetch_slots: With this many GETs in flight no further object is begun.
         max_section_bytes: Largest GET made by merging neighbours.
+        gather_ms: How long a notification waits for others of its object, to share a GET.
         skips_missing: `blobmsg.on.missing` is `skip`.
         skips_expired: `auto.offset.reset` lets reading go on behind what Kafka should have deleted.
         checks_positions: `blobmsg.offset.check`: refuse positions that no notification has.
@@ -73,6 +74,7 @@ class Debatcher:
         prefetch_max_bytes: int,
         fetch_slots: int,
         max_section_bytes: int,
+        gather_ms: int,
         skips_missing: bool,
         skips_expired: bool,
         checks_positions: bool = True,
@@ -91,6 +93,7 @@ class Debatcher:
             max_bytes=prefetch_max_bytes,
             fetch_slots=fetch_slots,
             max_section_bytes=max_section_bytes,
+            gather_ms=gather_ms,
         )
         self._flows: dict[FlowKey, Flow] = {}
         # Flows whose head can be handed out, round robin; never one that the user has paused.
@@ -279,14 +282,20 @@ class Debatcher:
 
     # --- fetching -----------------------------------------------------------------------------
 
-    def plan(self) -> list[FetchSection]:
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a notification waits for its fetch."""
+        return self._prefetch.has_waiting
+
+    def plan(self, now_ms: int) -> list[FetchSection]:
         """The GETs to begin now.
 
         Within memory in order of arrival. When nothing fits and nothing is left that could make
         room by itself (in flight, or ready for the user), a flow's head is begun all the same.
         """
-        sections = self._prefetch.plan()
-        if not sections and not self.fetches_in_flight and not self._ready:
+        sections = self._prefetch.plan(now_ms)
+        gathered = self._prefetch.first_gathered(now_ms) is not None
+        if gathered and not sections and not self.fetches_in_flight and not self._ready:
             head = next((entry for entry in self._prefetch.waiting() if _is_head(entry)), None)
             if head is not None:
                 self._evict_paused(head)

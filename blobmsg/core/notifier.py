@@ -91,17 +91,13 @@ class Notifier:
 
         Args:
             segments: Uploaded or encoded; those that failed meanwhile are left alone.
-            now_ms: Monotonic time; segments past their deadline are not notified any more.
+            now_ms: Monotonic time; a segment past its deadline is not notified any more.
         """
         actions: list[ProducerAction] = []
         for segment in segments:
-            if segment.state is not SegmentState.WAITING:
-                continue
-            if self.is_too_late(segment, now_ms):
-                actions += self.failed([segment], self._timed_out_error, now_ms)
-                continue
-            segment.state = SegmentState.READY
-            actions += self._advance(self._queue_of(segment), now_ms)
+            if segment.state is SegmentState.WAITING:
+                segment.state = SegmentState.READY
+                actions += self._advance(self._queue_of(segment), now_ms)
         return actions
 
     def failed(
@@ -253,7 +249,6 @@ class Notifier:
             if head.state is not SegmentState.READY:
                 continue
             if self.is_too_late(head, now_ms):
-                # It was in time itself, but what went before it was not.
                 head.error = self._timed_out_error
                 self._settle(head, SegmentState.FAILED, now_ms)
                 continue

@@ -58,12 +58,18 @@ class Prefetch:
         max_bytes: Limit of decoded and in-flight bytes.
         fetch_slots: With this many GETs in flight no further object is begun.
         max_section_bytes: Largest GET made by merging neighbours.
+        gather_ms: How long an object's first notification waits for others of the same object:
+            they come from different brokers, and each that comes in time saves a GET.
 
     Threads: under the consumer's lock.
     """
 
-    def __init__(self, *, max_bytes: int, fetch_slots: int, max_section_bytes: int) -> None:
+    def __init__(
+        self, *, max_bytes: int, fetch_slots: int, max_section_bytes: int, gather_ms: int
+    ) -> None:
         self.max_bytes = max_bytes
+        self._gather_ms = gather_ms
+        self._gathering_since: dict[_ObjectName, int] = {}  # objects that `plan` has seen wait
         self._fetch_slots = fetch_slots
         self._max_section_bytes = max_section_bytes
         # By object, for entries of one object share its GETs; in order of first arrival.
@@ -82,7 +88,16 @@ class Prefetch:
         entries = self._waiting[name]
         entries.remove(entry)
         if not entries:
-            del self._waiting[name]
+            self._forget(name)
+
+    def _forget(self, name: _ObjectName) -> None:
+        del self._waiting[name]
+        self._gathering_since.pop(name, None)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether an entry waits for a fetch."""
+        return bool(self._waiting)
 
     def waiting(self) -> Iterator[Entry]:
         """The entries that wait, in the order in which they are begun."""
@@ -104,18 +119,27 @@ class Prefetch:
         """Whether the entry does not fit into what memory is left."""
         return self.held_bytes + entry.size_bytes > self.max_bytes
 
-    def plan(self) -> list[FetchSection]:
+    def plan(self, now_ms: int) -> list[FetchSection]:
         """The GETs to begin now, within slots and memory, in order of arrival.
 
         The first that does not fit holds back those behind it, else large ones would never come.
         """
+        for name in self._waiting:
+            self._gathering_since.setdefault(name, now_ms)
         sections: list[FetchSection] = []
-        while self._waiting and self.fetches_in_flight < self._fetch_slots:
-            first = next(self.waiting())
-            if self.would_overflow(first):
+        while self.fetches_in_flight < self._fetch_slots:
+            first = self.first_gathered(now_ms)
+            if first is None or self.would_overflow(first):
                 break
             sections += self.begin(first)
         return sections
+
+    def first_gathered(self, now_ms: int) -> Entry | None:
+        """The first entry that waits, unless it is still time to wait for its neighbours."""
+        for name, entries in self._waiting.items():
+            since_ms = self._gathering_since.get(name, now_ms)
+            return entries[0] if now_ms - since_ms >= self._gather_ms else None
+        return None
 
     def begin(self, first: Entry) -> list[FetchSection]:
         """Begin an entry, whether it fits or not, and all others of its object that fit."""
@@ -134,7 +158,7 @@ class Prefetch:
         if kept:
             self._waiting[name] = kept
         else:
-            del self._waiting[name]
+            self._forget(name)
         sections = [
             FetchSection(store, key, section, tuple(items))
             for section, items in self._sections(_begin_all(taken))

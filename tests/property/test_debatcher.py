@@ -25,7 +25,6 @@ from blobmsg.core.debatcher import (
     Debatcher,
     Entry,
     EntryState,
-    Failure,
     FailureKind,
     FetchSection,
     Run,
@@ -102,6 +101,7 @@ class DebatcherMachine(RuleBasedStateMachine):
             prefetch_max_bytes=limit,
             fetch_slots=slots,
             max_section_bytes=max(limit // 2, 300),
+            gather_ms=0,
             skips_missing=self.skips_missing,
             skips_expired=False,
         )
@@ -297,7 +297,7 @@ class DebatcherMachine(RuleBasedStateMachine):
 
     @rule()
     def plan(self) -> None:
-        sections = self.core.plan()
+        sections = self.core.plan(self.now_ms)
         for section in sections:
             assert section.parts
             for entry, _, fetched in section.parts:
@@ -389,7 +389,7 @@ class SkippingDebatcherMachine(DebatcherMachine):
     skips_missing = True
 
 
-MACHINE_SETTINGS = settings(max_examples=100, stateful_step_count=60, deadline=None)
+MACHINE_SETTINGS = settings(max_examples=200, stateful_step_count=60, deadline=None)
 
 
 def test_each_partition_is_handed_out_once_in_order_within_memory() -> None:

@@ -1,0 +1,412 @@
+"""The producer core against a model of what was appended to each partition.
+
+The machine plays the application (records, flushes), the store (uploads end in any order, or
+fail), Kafka (answers in any order, refuses, lets its queue run full) and the clock. Every record
+has a timestamp of its own, by which the model knows it again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from blobmsg.core import batcher as batcher_module
+from blobmsg.core.events import EncodeInline, Notify, ProducerAction, Report, UploadBatch
+from blobmsg.core.segments import Batch, Route, SealedSegment, SegmentState
+from blobmsg.format.object_key import retention_class
+from tests.helpers.producing import (
+    DAY_MS,
+    DEADLINE_MS,
+    TIMED_OUT,
+    ScriptedRouter,
+    make_bench,
+    part_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pytest
+
+TOPICS = ("flights", "weather")
+PARTITIONS = 3
+INLINE_MAX_BYTES = 400
+SCAN_EVERY_MS = 100  # how late a report of a timeout may be
+MOST_RECORDS = 4  # per segment, so that lanes are cut now and then
+
+Place = tuple[str, int]
+routes = st.lists(st.sampled_from(Route), max_size=6)
+
+
+@dataclass(eq=False)
+class Upload:
+    """A batch on its way to the store."""
+
+    batch: Batch
+    segments: list[SealedSegment]
+    object_bytes: int
+
+
+def _ids(segment: SealedSegment) -> list[int]:
+    return list(segment.timestamps_ms)
+
+
+class ProducerMachine(RuleBasedStateMachine):
+    has_deadline = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = ScriptedRouter(inline_max_bytes=INLINE_MAX_BYTES)
+        self.now_ms = 0
+        self.next_id = 0
+        self.appended: dict[Place, list[int]] = {}
+        self.appended_ms: dict[int, int] = {}
+        self.notified: dict[Place, list[int]] = {}
+        self.reported: dict[Place, list[int]] = {}
+        self.durable: set[int] = set()  # ids whose object is stored, or whose bytes are made
+        self.failed: set[int] = set()  # ids whose upload failed
+        self.acknowledged: set[int] = set()
+        self.waiting_uploads: deque[Batch] = deque()
+        self.uploads: list[Upload] = []
+        self.encodings: list[SealedSegment] = []
+        self.sealed: list[SealedSegment] = []  # those that need the store or an encoding
+        self.outbox: deque[SealedSegment] = deque()
+        self.handed_over = 0  # records of the outbox' first segment
+        self.at_kafka: list[tuple[SealedSegment, int]] = []
+        self.unserved: list[SealedSegment] = []
+        self.unserved_records = 0
+        self.errors: dict[int, object] = {}
+
+    @initialize(
+        limit=st.sampled_from([600, 1000, 1600, 1 << 20]), reserve_share=st.sampled_from([0, 2])
+    )
+    def build(self, limit: int, reserve_share: int) -> None:
+        self.bench = make_bench(
+            self.router,
+            limit_bytes=limit,
+            encode_reserve_bytes=limit // reserve_share if reserve_share else 0,
+            inline_max_bytes=INLINE_MAX_BYTES,
+            batch_size_bytes=500,
+            deadline_after_ms=DEADLINE_MS if self.has_deadline else None,
+        )
+        self.core = self.bench.core
+        for topic in TOPICS:
+            self.bench.topic(topic, ("", "az1", "az2"))
+
+    # --- the application ----------------------------------------------------------------------
+
+    @rule(
+        topic=st.sampled_from(TOPICS),
+        partition=st.integers(0, PARTITIONS - 1),
+        sizes=st.lists(st.sampled_from([0, 1, 30, 350]), min_size=1, max_size=6),
+        is_heard=st.booleans(),
+        new_routes=routes,
+    )
+    def append(
+        self, topic: str, partition: int, sizes: list[int], is_heard: bool, new_routes: list[Route]
+    ) -> None:
+        self.router.routes = new_routes
+        memory = self.core.memory
+        for size in sizes:
+            if partition >= self.bench.topics[topic].partition_count:
+                return
+            if memory.records and memory.records_bytes + size > memory.record_limit_bytes:
+                event("the buffer is full")
+                self.do(self.core.seal_all(self.now_ms, 0))
+                return
+            record_id = self.next_id
+            self.next_id += 1
+            self.appended.setdefault((topic, partition), []).append(record_id)
+            self.appended_ms[record_id] = self.now_ms
+            self.do(
+                self.bench.append(
+                    b"v" * size,
+                    topic=topic,
+                    partition=partition,
+                    timestamp_ms=record_id,
+                    callback=self.heard if is_heard else None,
+                    now_ms=self.now_ms,
+                )
+            )
+
+    @staticmethod
+    def heard() -> None:
+        """A delivery callback; the model looks at reports itself."""
+
+    @rule(new_routes=routes)
+    def flush(self, new_routes: list[Route]) -> None:
+        self.router.routes = new_routes
+        self.do(self.core.seal_all(self.now_ms, 0))
+
+    @rule()
+    def serve(self) -> None:
+        served, self.unserved = self.unserved, []
+        self.core.records_reported(served)
+        self.unserved_records -= sum(segment.record_count for segment in served)
+
+    # --- the cluster --------------------------------------------------------------------------
+
+    @rule(
+        topic=st.sampled_from(TOPICS),
+        zones=st.lists(st.sampled_from(["", "az1", "az2"]), min_size=1, max_size=PARTITIONS),
+        retention_ms=st.sampled_from([DAY_MS, 7 * DAY_MS]),
+        is_plain=st.booleans(),
+    )
+    def reconfigure(self, topic: str, zones: list[str], retention_ms: int, is_plain: bool) -> None:
+        self.core.batcher.configure_topic(
+            self.bench.topics[topic],
+            destination_zones=zones,
+            retention_class=retention_class(retention_ms),
+            segment_ms=0,
+            is_plain=is_plain,
+        )
+
+    # --- the clock ----------------------------------------------------------------------------
+
+    @rule(elapsed_ms=st.sampled_from([1, 99, 400, 1000, 3000, DEADLINE_MS]), new_routes=routes)
+    def tick(self, elapsed_ms: int, new_routes: list[Route]) -> None:
+        self.router.routes = new_routes
+        self.now_ms += elapsed_ms
+        self.do(self.core.tick(self.now_ms, 0))
+        for segment in self.sealed:
+            if segment.state in (SegmentState.WAITING, SegmentState.READY) and self.has_deadline:
+                opened_ms = self.appended_ms[_ids(segment)[0]]
+                assert self.now_ms < opened_ms + DEADLINE_MS + SCAN_EVERY_MS
+
+    # --- the store ----------------------------------------------------------------------------
+
+    @rule()
+    def begin_upload(self) -> None:
+        if not self.waiting_uploads:
+            return
+        batch = self.waiting_uploads[0]
+        if not self.core.memory.may_encode(batch.size_bytes):
+            event("an object waits for memory")
+            return
+        self.waiting_uploads.popleft()
+        segments = [s for s in batch.segments if s.state is SegmentState.WAITING]
+        if segments:
+            self.uploads.append(Upload(batch, segments, 0))
+
+    @precondition(lambda self: any(not upload.object_bytes for upload in self.uploads))
+    @rule(data=st.data())
+    def encode(self, data: st.DataObject) -> None:
+        upload = data.draw(st.sampled_from([u for u in self.uploads if not u.object_bytes]))
+        upload.object_bytes = 1 + upload.batch.size_bytes
+        self.core.object_encoded(upload.batch, upload.object_bytes)
+
+    @precondition(lambda self: self.uploads)
+    @rule(data=st.data(), succeeds=st.sampled_from([True, True, True, False]))
+    def end_upload(self, data: st.DataObject, succeeds: bool) -> None:
+        upload = self.uploads.pop(data.draw(st.integers(0, len(self.uploads) - 1), "which"))
+        self.core.object_released(upload.object_bytes)
+        if succeeds and upload.object_bytes:
+            for segment in upload.segments:
+                self.durable.update(_ids(segment))
+            parts = {segment: part_of(segment) for segment in upload.segments}
+            self.do(self.core.uploaded(upload.batch, parts, self.now_ms))
+        else:
+            for segment in upload.batch.segments:
+                if segment.state is SegmentState.WAITING:
+                    self.failed.update(_ids(segment))
+            self.do(self.core.upload_failed(upload.batch, "store is down", self.now_ms))
+
+    @precondition(lambda self: self.encodings)
+    @rule(data=st.data())
+    def encode_inline(self, data: st.DataObject) -> None:
+        segment = self.encodings.pop(data.draw(st.integers(0, len(self.encodings) - 1), "which"))
+        size = segment.encoded_bytes
+        if size <= INLINE_MAX_BYTES:
+            self.durable.update(_ids(segment))
+        lanes = self.bench.topics[segment.topic]
+        part = part_of(segment, size)
+        self.do(self.core.inline_encoded(segment, part, b"x" * size, lanes, self.now_ms, 0))
+
+    # --- Kafka --------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.outbox)
+    @rule(most=st.integers(1, 5))
+    def hand_over(self, most: int) -> None:
+        """Move records from the outbox into Kafka's queue, which has room for `most`."""
+        while self.outbox and most > 0:
+            segment = self.outbox[0]
+            if self.core.notifier.is_too_late(segment, self.now_ms):
+                event("too late for Kafka's queue")
+                self.do(self.core.notifier.timed_out(segment, self.handed_over, self.now_ms))
+            elif segment.route is Route.PLAIN:
+                while self.handed_over < segment.record_count and most > 0:
+                    self.at_kafka.append((segment, self.handed_over))
+                    self.handed_over += 1
+                    most -= 1
+                if self.handed_over < segment.record_count:
+                    return
+            else:
+                self.at_kafka.append((segment, -1))
+                most -= 1
+            self.outbox.popleft()
+            self.handed_over = 0
+
+    @precondition(lambda self: self.at_kafka)
+    @rule(data=st.data(), answer=st.sampled_from(["yes", "yes", "known already", "no"]))
+    def answer(self, data: st.DataObject, answer: str) -> None:
+        which = data.draw(st.integers(0, len(self.at_kafka) - 1), "which")
+        segment, record_index = self.at_kafka.pop(which)
+        notifier = self.core.notifier
+        offset = None if answer == "known already" else 1000 + which
+        if record_index >= 0:
+            if answer != "no":
+                self.acknowledged.add(_ids(segment)[record_index])
+            outcome = "refused" if answer == "no" else offset
+            self.do(notifier.record_settled(segment, record_index, outcome, self.now_ms))
+        elif answer == "no":
+            self.do(notifier.rejected(segment, "refused", self.now_ms))
+        else:
+            self.acknowledged.update(_ids(segment))
+            self.do(notifier.acknowledged(segment, offset, self.now_ms))
+
+    # --- the shell ----------------------------------------------------------------------------
+
+    def do(self, actions: Iterable[ProducerAction]) -> None:
+        for action in actions:
+            if isinstance(action, UploadBatch):
+                self.waiting_uploads.append(action.batch)
+                self.sealed.extend(action.batch.segments)
+            elif isinstance(action, EncodeInline):
+                self.encodings.append(action.segment)
+                self.sealed.append(action.segment)
+            elif isinstance(action, Notify):
+                self.check_notify(action.segment)
+                self.outbox.append(action.segment)
+            else:
+                self.check_report(action)
+
+    def check_notify(self, segment: SealedSegment) -> None:
+        ids = _ids(segment)
+        assert segment.route is Route.PLAIN or self.durable.issuperset(ids)
+        assert self.failed.isdisjoint(ids)
+        if self.has_deadline:
+            assert self.now_ms < self.appended_ms[ids[0]] + DEADLINE_MS
+        earlier = self.notified.setdefault((segment.topic, segment.partition), [])
+        assert ids == sorted(ids)
+        assert not earlier or earlier[-1] < ids[0]
+        earlier.extend(ids)
+
+    def check_report(self, action: Report) -> None:
+        segment = action.segment
+        place = (segment.topic, segment.partition)
+        reported = self.reported.setdefault(place, [])
+        ids = _ids(segment)
+        assert ids == self.appended[place][len(reported) : len(reported) + len(ids)]
+        reported.extend(ids)
+        for index, record_id in enumerate(ids):
+            error = segment.error
+            if segment.record_errors is not None:
+                error = segment.record_errors.get(index)
+            assert (error is None) is (record_id in self.acknowledged)
+            if error == TIMED_OUT:
+                assert self.has_deadline
+                assert self.now_ms >= self.appended_ms[ids[0]] + DEADLINE_MS
+            elif record_id in self.failed:
+                assert error == "store is down"
+        self.unserved_records += segment.record_count
+        if segment.has_callbacks:
+            assert len(segment.values) == segment.record_count
+            self.unserved.append(segment)
+        else:
+            self.core.records_reported([segment])
+            self.unserved_records -= segment.record_count
+
+    # --- what always holds --------------------------------------------------------------------
+
+    @invariant()
+    def memory_is_accounted_for(self) -> None:
+        memory = self.core.memory
+        reported = sum(map(len, self.reported.values()))
+        assert memory.records == self.next_id - reported + self.unserved_records
+        assert memory.object_bytes == sum(upload.object_bytes for upload in self.uploads)
+        assert memory.records_bytes >= 0
+        assert memory.inline_bytes >= 0
+        if memory.records == 0:
+            assert memory.records_bytes == memory.inline_bytes == 0
+
+    @invariant()
+    def what_is_overdue_is_told_soon(self) -> None:
+        due_ms = self.core.next_tick_ms()
+        unsettled = self.core.notifier.unsettled_segments
+        at_kafka = len({id(segment) for segment, _ in self.at_kafka} | set(map(id, self.outbox)))
+        if self.has_deadline and unsettled > at_kafka:
+            assert due_ms is not None
+        if not self.has_deadline and due_ms is not None:
+            assert due_ms <= self.now_ms + 1000
+
+    def teardown(self) -> None:
+        if not hasattr(self, "core"):
+            return
+        self.do(self.core.seal_all(self.now_ms, 0))
+        while self.core.notifier.unsettled_segments or self.uploads or self.waiting_uploads:
+            before = self.progress()
+            self.begin_upload()
+            for upload in self.uploads:
+                if not upload.object_bytes:
+                    upload.object_bytes = 1 + upload.batch.size_bytes
+                    self.core.object_encoded(upload.batch, upload.object_bytes)
+            while self.uploads:
+                self.end_upload(First(), succeeds=True)
+            while self.encodings:
+                self.encode_inline(First())
+            if self.outbox:
+                self.hand_over(1000)
+            while self.at_kafka:
+                self.answer(First(), "yes")
+            assert self.progress() != before, "deadlock"
+        self.serve()
+        for place, ids in self.appended.items():
+            assert self.reported.get(place, []) == ids
+        memory = self.core.memory
+        assert (memory.records, memory.held_bytes) == (0, 0)
+
+    def progress(self) -> tuple[int, ...]:
+        return (
+            self.core.notifier.unsettled_segments,
+            len(self.waiting_uploads),
+            len(self.uploads),
+            len(self.encodings),
+        )
+
+
+class First:
+    """Stands in for Hypothesis' data at the end, when everything simply goes on."""
+
+    def draw(self, *_arguments: object) -> int:
+        return 0
+
+
+class TimelessProducerMachine(ProducerMachine):
+    has_deadline = False
+
+
+MACHINE_SETTINGS = settings(max_examples=200, stateful_step_count=60, deadline=None)
+
+
+def test_every_record_leaves_and_is_reported_once_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batcher_module, "MAX_NOTIFICATION_RECORDS", MOST_RECORDS)
+
+    run_state_machine_as_test(ProducerMachine, settings=MACHINE_SETTINGS)
+
+
+def test_without_a_deadline_nothing_times_out_and_nothing_is_stuck() -> None:
+    run_state_machine_as_test(TimelessProducerMachine, settings=MACHINE_SETTINGS)
