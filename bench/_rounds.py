@@ -15,7 +15,7 @@ from bench._producing import WARM_UP_RECORDS
 from bench._records import VALUE_BYTES, Tally, differences, expected_tally, make_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from bench._cluster import Cluster
 
@@ -80,40 +80,38 @@ class Rounds:
         cells = self.runs["sweep"]
         return max(variants, key=lambda variant: cells[variant.name][0]["mib_per_s"])
 
-    def produce(self, best: ProduceVariant) -> None:
-        """Measure producing in all variants.
+    def produce(self, best: ProduceVariant, object_bytes: int, *, parts: Collection[str]) -> None:
+        """Measure producing in all variants, and the store's ceiling between the rounds.
 
         Args:
             best: Stock's best.
+            object_bytes: The batch size.
+            parts: Of `produce` and `ceiling`, those that are wanted.
         """
         variants = produce_variants(best)
         for number in range(self._rounds):
+            if "ceiling" in parts:
+                self._ceiling(object_bytes)
             # Every other round goes backwards: nobody always runs behind the same neighbour.
             for variant in variants if number % 2 == 0 else variants[::-1]:
-                self._produce("produce", variant, self._records)
+                if "produce" in parts:
+                    self._produce("produce", variant, self._records)
 
-    def ceiling(self, object_bytes: int) -> None:
-        """Measure what the store takes.
-
-        Args:
-            object_bytes: The batch size.
-        """
+    def _ceiling(self, object_bytes: int) -> None:
         objects = max(PARALLEL_PUTS[-1], self._records * VALUE_BYTES // object_bytes)
-        for _ in range(self._rounds):
-            for parallel in PARALLEL_PUTS:
-                for engine in ("store", "boto3"):
-                    figures = self._cluster.run(
-                        "put",
-                        engine=engine,
-                        conf=self._cluster.conf("blobmsg", "ceiling"),
-                        parallel=parallel,
-                        objects=objects,
-                        object_bytes=object_bytes,
-                    )
-                    self._cluster.delete_objects("ceiling/")
-                    self._add(
-                        "ceiling", f"{engine}, {parallel} parallel", objects * object_bytes, figures
-                    )
+        for parallel in PARALLEL_PUTS:
+            for engine in ("store", "boto3"):
+                figures = self._cluster.run(
+                    "put",
+                    engine=engine,
+                    conf=self._cluster.conf("blobmsg", "ceiling"),
+                    parallel=parallel,
+                    objects=objects,
+                    object_bytes=object_bytes,
+                )
+                self._cluster.delete_objects("ceiling/")
+                name = f"{engine}, {parallel} parallel"
+                self._add("ceiling", name, objects * object_bytes, figures)
 
     def _produce(self, section: str, variant: ProduceVariant, records: int) -> None:
         topic = self._cluster.create_topic(variant.client)

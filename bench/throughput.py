@@ -97,10 +97,7 @@ def _measure(cluster: Cluster, arguments: argparse.Namespace) -> dict[str, Any]:
     rounds.warm_up(best)
     if "sweep" in parts:
         best = rounds.sweep(variants, _records(arguments.sweep_mib))
-    if "ceiling" in parts:
-        rounds.ceiling(_BATCH_BYTES)
-    if "produce" in parts:
-        rounds.produce(best)
+    rounds.produce(best, _BATCH_BYTES, parts=parts)
     if "consume" in parts:
         rounds.consume(best)
     return {
