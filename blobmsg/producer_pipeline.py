@@ -30,6 +30,7 @@ from blobmsg.core.producer_core import BufferMemory, ProducerCore
 from blobmsg.core.router import Router
 from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, Route, SealedSegment, SegmentState
 from blobmsg.delivery_reports import DeliveryReports, kafka_error_of
+from blobmsg.errors import BlobmsgError
 from blobmsg.format.codec import Codec
 from blobmsg.format.notification import (
     HEADER_NAME,
@@ -421,7 +422,10 @@ class ProducerPipeline:
         """See `UploadOutcomes`."""
         now_ms = self._clock.now_ms()
         kafka_error = kafka_error_of(error)
-        if batch.deadline_ms is not None and now_ms >= batch.deadline_ms:
+        # The store is asked again until the deadline, so what might still pass means that it came
+        # (or would have come during the next back-off).
+        may_pass = isinstance(error, BlobmsgError) and error.retriable
+        if batch.deadline_ms is not None and (may_pass or now_ms >= batch.deadline_ms):
             text = f"Local: Message timed out: {error}"
             kafka_error = KafkaError(KafkaError._MSG_TIMED_OUT, text)
         self._log_once(
