@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 def test_the_real_demo_runs_both_clients_and_leaves_the_stack_as_it_was(
     stack: lab.Stack, tmp_path: Path
 ) -> None:
+    # Three seconds: in the first one the router learns the rate and sends through Kafka.
     code, output, figures = run_demo(
-        tmp_path, "--stack", "real", "--records", "30000", environ=stack.environ()
+        tmp_path, "--stack", "real", "--records", "100000", environ=stack.environ()
     )
 
     assert code == 0, output
