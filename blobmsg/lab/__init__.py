@@ -30,11 +30,9 @@ when the stack stops. What is built once is in the user's cache folder.
 from __future__ import annotations
 
 from blobmsg.lab.errors import LabError, PartsMissing
-from blobmsg.lab.stack import (
+from blobmsg.lab.stack import Node, S3Access, Stack
+from blobmsg.lab.stacks import (
     DEFAULT_HEAP_MEBIBYTES,
-    Node,
-    S3Access,
-    Stack,
     find_stack,
     install_parts,
     missing_parts,

@@ -51,8 +51,8 @@ class Guardian:
 
 def watch(name: str) -> None:
     """Wait for the owner's end, then stop the stack `name`; the guardian's main function."""
-    # Late: the owner waits for nothing here, and `stack` imports this module.
-    from blobmsg.lab.stack import find_stack
+    # Late: the owner waits for nothing here, and `stacks` imports this module.
+    from blobmsg.lab.stacks import find_stack
 
     owner = os.getppid()
     while True:

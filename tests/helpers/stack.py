@@ -63,7 +63,8 @@ def heal(stack: lab.Stack) -> None:
 
 def topic_factory(bootstrap_servers: str) -> Callable[..., str]:
     """Return a function that makes a topic with a name of its own and returns the name."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    # Quiet, because it may outlive the stack by a moment, and would complain on standard error.
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
     def make_topic(
         partitions: int = 1,

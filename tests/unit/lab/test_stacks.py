@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blobmsg import lab
-from blobmsg.lab import stack as stack_module
+from blobmsg.lab import stacks as stacks_module
 from blobmsg.lab.processes import ProcessId
 from blobmsg.lab.state import NodeState, StackState, known_stacks, save_state
 
@@ -121,23 +121,23 @@ def test_stacks_of_dead_owners_are_reaped_and_others_stay() -> None:
 def test_the_runtime_is_docker_only_where_an_engine_answers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stack_module, "docker_engine", lambda: True)
-    assert stack_module.choose_runtime() == "docker"
+    monkeypatch.setattr(stacks_module, "docker_engine", lambda: True)
+    assert stacks_module.choose_runtime() == "docker"
     assert lab.missing_parts() == []
-    assert stack_module.choose_runtime("native") == "native"
+    assert stacks_module.choose_runtime("native") == "native"
 
-    monkeypatch.setattr(stack_module, "docker_engine", lambda: False)
-    assert stack_module.choose_runtime() == "native"
+    monkeypatch.setattr(stacks_module, "docker_engine", lambda: False)
+    assert stacks_module.choose_runtime() == "native"
 
 
 def test_the_environment_decides_the_runtime_of_auto(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_module, "docker_engine", lambda: True)
+    monkeypatch.setattr(stacks_module, "docker_engine", lambda: True)
     monkeypatch.setenv("BLOBMSG_DEV_RUNTIME", "native")
-    assert stack_module.choose_runtime() == "native"
+    assert stacks_module.choose_runtime() == "native"
 
     monkeypatch.setenv("BLOBMSG_DEV_RUNTIME", "podman")
     with pytest.raises(lab.LabError, match="no runtime 'podman'"):
-        stack_module.choose_runtime()
+        stacks_module.choose_runtime()
 
 
 def test_a_bare_machine_is_told_every_tool_it_lacks(
