@@ -39,7 +39,7 @@ from blobmsg.format.notification import (
     decode_notification,
     is_notification,
 )
-from blobmsg.message import KafkaMessage, Message, PlainView, RecordsView, SegmentMessage
+from blobmsg.message import KafkaMessage, Message, PlainView, RecordsView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -58,7 +58,9 @@ _SERVICE_EVERY_S: Final = 0.05
 _SLICE_S: Final = 0.1
 # While fetches are in flight, how long to wait for one of them between two looks at Kafka.
 _FETCH_SLICE_S: Final = 0.02
-_MESSAGES_PER_SERVICE: Final = 500
+# Notifications of one object reach a consumer from different brokers within some 10 ms; waiting for
+# them costs that much latency and saves most of the GETs (bench/throughput.py counts them).
+_GATHER_MS: Final = 25
 _COMMITTED_TIMEOUT_S: Final = 1.0
 _RESOLVE_AGAIN_S: Final = 0.5
 _LOG_EVERY_S: Final = 60.0
@@ -104,8 +106,10 @@ class Consumption:
             prefetch_max_bytes=settings.prefetch_max_bytes,
             fetch_slots=settings.fetch_threads,
             max_section_bytes=max(settings.prefetch_max_bytes // 2, 1 << 20),
+            gather_ms=_GATHER_MS,
             skips_missing=settings.on_missing == "skip",
             skips_expired=view.auto_offset_reset != "error",
+            checks_positions=settings.offset_check,
         )
         self.positions = StoredPositions()
         self.stores_automatically = view.enable_auto_offset_store
@@ -156,7 +160,7 @@ class Consumption:
         """Serve the inner consumer until something may be ready; False when time is over."""
         remaining = deadline - time.monotonic()
         with self._lock:
-            awaits_fetch = self._core.fetches_in_flight > 0
+            awaits_fetch = self._core.fetches_in_flight > 0 or self._core.has_waiting
         if awaits_fetch:
             self._service(0)
             self._fetcher.wait(max(0.0, min(_FETCH_SLICE_S, remaining)))
@@ -181,7 +185,7 @@ class Consumption:
                 source = run.source
                 self.counters["records"] += 1
                 if type(source) is RecordsView:
-                    return SegmentMessage(source, index)
+                    return source.message_class(source, index)
                 return KafkaMessage(source.message, source.virtual_offset)
             message = self._next_event()
             if message is not None:
@@ -198,7 +202,8 @@ class Consumption:
                 end = min(run.end, run.index + count - len(messages))
                 source = run.source
                 if type(source) is RecordsView:
-                    messages.extend(map(SegmentMessage, repeat(source), range(run.index, end)))
+                    indices = range(run.index, end)
+                    messages.extend(map(source.message_class, repeat(source), indices))
                 else:
                     messages.append(KafkaMessage(source.message, source.virtual_offset))
                 self.counters["records"] += end - run.index
@@ -254,14 +259,16 @@ class Consumption:
             self._take_results()
             first = self.inner.poll(timeout_s)
             if first is not None:
-                received = [first, *self.inner.consume(_MESSAGES_PER_SERVICE, 0)]
+                with self._lock:
+                    room_records = self._core.room_records()
+                received = [first, *self.inner.consume(room_records, 0)]
                 with self._lock:
                     for message in received:
                         self._receive(message)
             now_ms = self._clock.now_ms()
             with self._lock:
                 self._core.tick(now_ms)
-                sections = self._core.plan()
+                sections = self._core.plan(now_ms)
                 pauses, resumes = self._core.take_pauses()
             for section in sections:
                 self._fetcher.submit(section)
@@ -289,7 +296,7 @@ class Consumption:
                     and outcome.kind is FailureKind.TRANSIENT
                     and outcome.error is not None
                 ]
-            sections = self._core.plan()
+            sections = self._core.plan(now_ms)
         for section in sections:
             self._fetcher.submit(section)
         for error in transient[:1]:

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
         "Mapping[str, str | bytes | None] | Sequence[tuple[str, str | bytes | None]]"
     )
 
-__all__ = ["KafkaMessage", "Message", "PlainView", "RecordsView", "SegmentMessage"]
+__all__ = [
+    "KafkaMessage",
+    "Message",
+    "NullableMessage",
+    "PlainView",
+    "RecordsView",
+    "SegmentMessage",
+]
 
 _StockMessage: Final = confluent_kafka.Message
 # To type checkers ours is a stock Message, so that annotated code stays as it is and they prove our
@@ -246,18 +253,20 @@ class RecordsView:
     """
 
     __slots__ = (
+        "data",
         "first_record_index",
         "first_virtual_offset",
-        "key_of",
+        "key_offsets",
         "leader_epoch",
         "log_append_ms",
+        "message_class",
         "partition",
         "records",
         "segment",
         "timestamp_type",
         "timestamps_ms",
         "topic",
-        "value_of",
+        "value_offsets",
     )
 
     def __init__(
@@ -281,13 +290,25 @@ class RecordsView:
         self.timestamp_type = timestamp_type
         self.log_append_ms = log_append_ms
         self.leader_epoch = leader_epoch
-        self.key_of = segment.key
-        self.value_of = segment.value
         self.timestamps_ms = segment.timestamps_ms
+        self.data = segment.data
+        self.key_offsets = segment.key_offsets
+        self.value_offsets = segment.value_offsets
+        has_nulls = (
+            segment.key_offsets is None
+            or segment.value_offsets is None
+            or segment.key_nulls is not None
+            or segment.value_nulls is not None
+        )
+        self.message_class = NullableMessage if has_nulls else SegmentMessage
 
 
 class SegmentMessage(Message):
-    """A record in a decoded segment; nothing is copied out of it before it is asked for."""
+    """A record in a decoded segment; nothing is copied out of it before it is asked for.
+
+    For segments without a null key or value: its methods are the consumer's hot path and look at
+    nothing they need not.
+    """
 
     __slots__ = ()
 
@@ -308,10 +329,14 @@ class SegmentMessage(Message):
         return offset
 
     def key(self) -> Any:  # noqa: D102
-        return self._source.key_of(self._index)
+        source, index = self._source, self._index
+        offsets = source.key_offsets
+        return source.data[offsets[index] : offsets[index + 1]]
 
     def value(self) -> Any:  # noqa: D102
-        return self._source.value_of(self._index)
+        source, index = self._source, self._index
+        offsets = source.value_offsets
+        return source.data[offsets[index] : offsets[index + 1]]
 
     deserialized_key = key
     deserialized_value = value
@@ -342,6 +367,21 @@ class SegmentMessage(Message):
 
     def _materialized(self) -> list[Any]:
         return _turn_into_plain(self)
+
+
+class NullableMessage(SegmentMessage):
+    """A record in a segment where keys or values may be null."""
+
+    __slots__ = ()
+
+    def key(self) -> Any:  # noqa: D102
+        return self._source.segment.key(self._index)
+
+    def value(self) -> Any:  # noqa: D102
+        return self._source.segment.value(self._index)
+
+    deserialized_key = key
+    deserialized_value = value
 
 
 class PlainView:

@@ -9,9 +9,10 @@ Source: zlib, `crc32_combine` (crc32.c), in the reflected bit order of IEEE 802.
 
 from __future__ import annotations
 
-import zlib
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from blobmsg.format.checksum import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,10 +53,10 @@ def object_crc32(data: Buffer, known: Sequence[tuple[ByteRange, int]]) -> int:
             raise ValueError(f"{byte_range} overlaps another range or ends behind the data")
         known_end = byte_range.end
         if byte_range.length >= MIN_COMBINED_BYTES:
-            crc = zlib.crc32(view[position : byte_range.start], crc)
+            crc = crc32(view[position : byte_range.start], crc)
             crc = combine_crc32(crc, range_crc, byte_range.length)
             position = byte_range.end
-    return zlib.crc32(view[position:], crc)
+    return crc32(view[position:], crc)
 
 
 def combine_crc32(first: int, second: int, second_bytes: int) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import threading
-import zlib
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPException
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from blobmsg.errors import BlobmsgError, ConfigError, StoreDenied, StoreTimeout, StoreUnavailable
+from blobmsg.format.checksum import crc32 as checksum_of
 from blobmsg.store.base import Buffer, ObjectInfo, check_key, range_outside_object
 from blobmsg.store.connections import ConnectionPool
 from blobmsg.store.s3_errors import (
@@ -116,7 +116,7 @@ class S3Store:
 
     def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; the store refuses bytes that were damaged on the way."""
-        checksum = (zlib.crc32(data) if crc32 is None else crc32).to_bytes(4, "big")
+        checksum = (checksum_of(data) if crc32 is None else crc32).to_bytes(4, "big")
         headers = {
             **self._put_headers,
             "content-type": "application/octet-stream",

@@ -92,7 +92,6 @@ class DebatcherMachine(RuleBasedStateMachine):
         self.events = 0
         self.run: Run | None = None
         self.answered_missing: set[tuple[int, int]] = set()
-        self.skipped_records = 0
 
     @initialize(limit=st.sampled_from([1, 500, 2000, 1 << 20]), slots=st.integers(1, 4))
     def build(self, limit: int, slots: int) -> None:
@@ -105,6 +104,9 @@ class DebatcherMachine(RuleBasedStateMachine):
             skips_missing=self.skips_missing,
             skips_expired=False,
         )
+        for number, partition in enumerate(self.partitions):
+            self.core.assigned((TOPIC, number), None)
+            partition.is_assigned = True
 
     # --- Kafka --------------------------------------------------------------------------------
 
