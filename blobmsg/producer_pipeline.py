@@ -520,10 +520,8 @@ class ProducerPipeline:
             self._settle(segment, error.args[0])
             return
         self._in_flight += 1
-        self.counters["notifications"] += 1
         self.counters["notification_bytes"] += len(value)
-        if inline is not None:
-            self.counters["inline_segments"] += 1
+        self.counters["notifications" if inline is None else "inline_segments"] += 1
 
     def _notified(self, segment: SealedSegment, error: KafkaError | None, message: Any) -> None:
         self._in_flight -= 1

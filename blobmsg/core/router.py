@@ -31,6 +31,8 @@ _DIRECT_HYSTERESIS: Final = 2.0
 # The rate is an exponential average over about this many intervals: long enough to ride out one
 # empty interval, short enough that a burst is noticed within its first interval.
 _RATE_INTERVALS: Final = 2.0
+# A rate is not judged over less: the first record alone, a millisecond after its lane, is no burst.
+_RATE_FLOOR_MS: Final = 50.0
 
 
 class Router:
@@ -81,9 +83,14 @@ class Router:
         """
         elapsed_ms = max(1, now_ms - lane.last_sealed_ms)
         lane.last_sealed_ms = now_ms
-        weight = 1.0 - math.exp(-elapsed_ms / (_RATE_INTERVALS * max(1, self._interval_ms)))
-        rate = size_bytes / elapsed_ms
-        lane.rate_bytes_per_ms += weight * (rate - lane.rate_bytes_per_ms)
+        # An exponential average of which the weights add up to the time that was observed, so
+        # that the first interval counts in full: a burst is stored from its first second on.
+        span_ms = _RATE_INTERVALS * max(1, self._interval_ms)
+        decay = math.exp(-elapsed_ms / span_ms)
+        weight_ms = span_ms * (1.0 - decay)
+        lane.recent_ms = lane.recent_ms * decay + weight_ms
+        lane.recent_bytes = lane.recent_bytes * decay + size_bytes / elapsed_ms * weight_ms
+        lane.rate_bytes_per_ms = lane.recent_bytes / max(lane.recent_ms, _RATE_FLOOR_MS)
         if self._route == "auto":
             per_interval = lane.rate_bytes_per_ms * self._interval_ms
             threshold: float = self._object_break_even_bytes
@@ -113,7 +120,7 @@ class Router:
         inline_usd = 0.0
         for segment in segments:
             if segment.encoded_bytes < self._segment_break_even_bytes:
-                segment.route = self._small_route(segment)
+                segment.route = self._kafka_route(segment)
             else:
                 blobs.append(segment)
                 inline_usd += plain_usd(segment.encoded_bytes, 1, self._prices)

@@ -66,6 +66,8 @@ class Lane:
         "last_sealed_ms",
         "opened_ms",
         "rate_bytes_per_ms",
+        "recent_bytes",
+        "recent_ms",
         "seal_at_bytes",
         "segments",
         "size_bytes",
@@ -89,7 +91,9 @@ class Lane:
         self.size_bytes = 0  # as encoded, uncompressed
         self.opened_ms = now_ms
         self.last_sealed_ms = now_ms
-        self.rate_bytes_per_ms = 0.0
+        self.rate_bytes_per_ms = 0.0  # with its two terms, moved by the router
+        self.recent_bytes = 0.0
+        self.recent_ms = 0.0
 
 
 class OpenSegment:

@@ -318,7 +318,6 @@ class _Session:
         zones = tuple(_zone(zone, sent, received) for zone in ZONES)
         puts, gets = sum(zone.puts for zone in zones), sum(zone.gets for zone in zones)
         batches = _sum(producers, "batches")
-        inline_segments = _sum(producers, "inline_segments")
         tx_bytes = sum(message["tx_bytes"] for message in producers)
         if plan.client == "blobmsg":
             put_bytes = sum(zone.put_bytes for zone in zones)
@@ -352,8 +351,8 @@ class _Session:
             zones=zones,
             batches=batches,
             # The producers' counter has inline segments in it, too.
-            notifications=_sum(producers, "notifications") - inline_segments,
-            inline_segments=inline_segments,
+            notifications=_sum(producers, "notifications"),
+            inline_segments=_sum(producers, "inline_segments"),
             plain_records=_sum(producers, "plain_records"),
             producer_tx_bytes=tx_bytes,
             consumer_rx_bytes=sum(message["rx_bytes"] for message in consumers),
