@@ -266,7 +266,7 @@ def _warn_of_unknown_variable(variable: str) -> None:
     )
 
 
-def _read(setting: Setting, value: object, variable: str) -> Any:  # noqa: ANN401  (the table's types are Settings')
+def _read(setting: Setting, value: object, variable: str) -> Any:
     try:
         return setting.read(value)
     except ValueError as error:

@@ -36,7 +36,7 @@ class BlobmsgError(KafkaException):
         details: The facts given, by name.
     """
 
-    default_code: ClassVar[int] = KafkaError._FAIL  # noqa: SLF001  (librdkafka's local codes)
+    default_code: ClassVar[int] = KafkaError._FAIL
     retriable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, code: int | None = None, **details: object) -> None:
@@ -77,48 +77,48 @@ def _rebuild(
 class ConfigError(BlobmsgError):
     """A setting is unknown, out of range or contradicts another: fix the setting."""
 
-    default_code = KafkaError._INVALID_ARG  # noqa: SLF001
+    default_code = KafkaError._INVALID_ARG
 
 
 class StoreUnavailable(BlobmsgError):
     """The store can't be reached or answers with errors: wait or retry."""
 
-    default_code = KafkaError._TRANSPORT  # noqa: SLF001
+    default_code = KafkaError._TRANSPORT
     retriable = True
 
 
 class StoreTimeout(BlobmsgError):
     """The store did not answer in time: wait or retry."""
 
-    default_code = KafkaError._TIMED_OUT  # noqa: SLF001
+    default_code = KafkaError._TIMED_OUT
     retriable = True
 
 
 class StoreDenied(BlobmsgError):
     """The store refused our identity: fix the credentials, the policy or the clock."""
 
-    default_code = KafkaError._AUTHENTICATION  # noqa: SLF001
+    default_code = KafkaError._AUTHENTICATION
 
 
 class ObjectMissing(BlobmsgError):
     """An object is gone before its expiry hour; `blobmsg.on.missing` decides what follows."""
 
-    default_code = KafkaError._NOENT  # noqa: SLF001
+    default_code = KafkaError._NOENT
 
 
 class ObjectExpired(BlobmsgError):
     """An object is gone after its expiry hour; `auto.offset.reset` decides what follows."""
 
-    default_code = KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+    default_code = KafkaError._AUTO_OFFSET_RESET
 
 
 class CorruptSegment(BlobmsgError):
     """Bytes do not match their checksum or format: fix the data."""
 
-    default_code = KafkaError._BAD_MSG  # noqa: SLF001
+    default_code = KafkaError._BAD_MSG
 
 
 class UnsupportedFormat(BlobmsgError):
     """A format version or critical field that this version does not know: upgrade."""
 
-    default_code = KafkaError._UNSUPPORTED_FEATURE  # noqa: SLF001
+    default_code = KafkaError._UNSUPPORTED_FEATURE
