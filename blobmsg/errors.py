@@ -77,48 +77,48 @@ def _rebuild(
 class ConfigError(BlobmsgError):
     """A setting is unknown, out of range or contradicts another: fix the setting."""
 
-    default_code = KafkaError._INVALID_ARG
+    default_code: ClassVar[int] = KafkaError._INVALID_ARG
 
 
 class StoreUnavailable(BlobmsgError):
     """The store can't be reached or answers with errors: wait or retry."""
 
-    default_code = KafkaError._TRANSPORT
-    retriable = True
+    default_code: ClassVar[int] = KafkaError._TRANSPORT
+    retriable: ClassVar[bool] = True
 
 
 class StoreTimeout(BlobmsgError):
     """The store did not answer in time: wait or retry."""
 
-    default_code = KafkaError._TIMED_OUT
-    retriable = True
+    default_code: ClassVar[int] = KafkaError._TIMED_OUT
+    retriable: ClassVar[bool] = True
 
 
 class StoreDenied(BlobmsgError):
     """The store refused our identity: fix the credentials, the policy or the clock."""
 
-    default_code = KafkaError._AUTHENTICATION
+    default_code: ClassVar[int] = KafkaError._AUTHENTICATION
 
 
 class ObjectMissing(BlobmsgError):
     """An object is gone before its expiry hour; `blobmsg.on.missing` decides what follows."""
 
-    default_code = KafkaError._NOENT
+    default_code: ClassVar[int] = KafkaError._NOENT
 
 
 class ObjectExpired(BlobmsgError):
     """An object is gone after its expiry hour; `auto.offset.reset` decides what follows."""
 
-    default_code = KafkaError._AUTO_OFFSET_RESET
+    default_code: ClassVar[int] = KafkaError._AUTO_OFFSET_RESET
 
 
 class CorruptSegment(BlobmsgError):
     """Bytes do not match their checksum or format: fix the data."""
 
-    default_code = KafkaError._BAD_MSG
+    default_code: ClassVar[int] = KafkaError._BAD_MSG
 
 
 class UnsupportedFormat(BlobmsgError):
     """A format version or critical field that this version does not know: upgrade."""
 
-    default_code = KafkaError._UNSUPPORTED_FEATURE
+    default_code: ClassVar[int] = KafkaError._UNSUPPORTED_FEATURE

@@ -8,7 +8,7 @@ what is asked for. `isinstance(m, confluent_kafka.Message)` holds through `__cla
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import confluent_kafka
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
@@ -64,7 +64,8 @@ class Message(_MessageBase):
     """
 
     __slots__ = ("_index", "_source")
-    __hash__ = None  # type: ignore[assignment]  # comparable and mutable, like the stock class
+    # Comparable and mutable, so not hashable, like the stock class.
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def __init__(
         self,

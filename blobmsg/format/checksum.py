@@ -7,15 +7,21 @@ that package zlib serves. See `docs/decisions/0001-crc32.md` for the choice of C
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Buffer
 
+_crc32: Callable[[Buffer, int], int] = zlib.crc32
 try:
-    from zlib_ng.zlib_ng import crc32 as _crc32
+    from zlib_ng import zlib_ng
 except ImportError:  # no wheel for this platform
-    from zlib import crc32 as _crc32
+    pass
+else:
+    _crc32 = zlib_ng.crc32  # pyright: ignore[reportUnknownMemberType]
 
 __all__ = ["crc32"]
 

@@ -78,7 +78,7 @@ class FieldReader:
     __slots__ = ("_size_bytes", "_unpacker", "what")
 
     def __init__(self, data: bytes, what: str) -> None:
-        self.what = what
+        self.what: str = what
         self._size_bytes = len(data)
         self._unpacker = open_unpacker(data)
 

@@ -79,7 +79,7 @@ class FaultStore:
         self._faults: list[Fault] = []
         self._closing = threading.Event()
         self.calls: list[tuple[Method, str]] = []
-        self.arrived = threading.Event()
+        self.arrived: threading.Event = threading.Event()
 
     @property
     def inner(self) -> Store:
