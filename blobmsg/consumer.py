@@ -51,6 +51,8 @@ _numbers: Final = itertools.count(1)
 _open: Final[weakref.WeakSet[BlobConsumer]] = weakref.WeakSet()
 _MAX_MESSAGES: Final = 1_000_000
 _STOP_TIMEOUT_S: Final = 1.0
+# The check of a user's offsets must not hold up an assignment for long.
+_WATERMARKS_TIMEOUT_S: Final = 1.0
 
 
 class BlobConsumer(_ConsumerBase):
@@ -454,10 +456,7 @@ class BlobConsumer(_ConsumerBase):
         for partition in partitions:
             if partition.offset < 0:
                 continue
-            watermarks = self._inner.get_watermark_offsets(
-                TopicPartition(partition.topic, partition.partition), cached=True
-            )
-            low, high = watermarks
+            low, high = self._watermarks(TopicPartition(partition.topic, partition.partition))
             if low <= partition.offset <= high and to_kafka(partition.offset) < low:
                 raise KafkaException(
                     KafkaError(
@@ -468,6 +467,19 @@ class BlobConsumer(_ConsumerBase):
                         "blobmsg.offset.check=false",
                     )
                 )
+
+    def _watermarks(self, partition: TopicPartition) -> tuple[int, int]:
+        """Kafka's own watermarks, asked for where nothing has been fetched yet; else (-1, -1)."""
+        cached: tuple[int, int] = self._inner.get_watermark_offsets(partition, cached=True)
+        if cached[0] >= 0:
+            return cached
+        try:
+            asked: tuple[int, int] = self._inner.get_watermark_offsets(
+                partition, _WATERMARKS_TIMEOUT_S
+            )
+        except KafkaException:
+            return -1, -1  # what is wrong with the partition is not this check's business
+        return asked
 
     # --- the group and the cluster --------------------------------------------------------------
 
