@@ -20,8 +20,10 @@ __all__ = [
     "Figures",
     "ProduceVariant",
     "Requirement",
+    "fastest",
     "judge",
     "median",
+    "medians_of",
     "produce_variants",
     "stock_settings",
     "sweep_variants",
@@ -97,6 +99,13 @@ def sweep_variants() -> list[ProduceVariant]:
         for linger_ms in (0, 5, 50, 500)
         for size_kibibytes in (64, 256, 1024, 4096)
     ]
+
+
+def fastest(
+    variants: Iterable[ProduceVariant], runs: Mapping[str, Sequence[Figures]]
+) -> list[ProduceVariant]:
+    """Sort variants by the median of their wall throughput, highest first."""
+    return sorted(variants, key=lambda variant: -median(runs[variant.name], "mib_per_s"))
 
 
 def produce_variants(best: ProduceVariant) -> list[ProduceVariant]:

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from bench._ceiling import PARALLEL_PUTS
 from bench._cluster import PARTITIONS
-from bench._plan import CONSUMERS, DURABLE, MEBIBYTE, Figures, ProduceVariant, produce_variants
+from bench._plan import (
+    CONSUMERS,
+    DURABLE,
+    MEBIBYTE,
+    Figures,
+    ProduceVariant,
+    fastest,
+    produce_variants,
+)
 from bench._producing import WARM_UP_RECORDS
 from bench._records import VALUE_BYTES, Tally, differences, expected_tally, make_records
 
@@ -22,6 +30,8 @@ if TYPE_CHECKING:
     Report = Callable[[str], None]
 
 __all__ = ["Rounds", "WrongRecords"]
+
+_FINALISTS = 4
 
 
 class WrongRecords(Exception):
@@ -69,7 +79,10 @@ class Rounds:
     # --- producing ----------------------------------------------------------------------------
 
     def sweep(self, variants: Sequence[ProduceVariant], records: int) -> ProduceVariant:
-        """Measure every variant once and return the one with the highest wall throughput.
+        """Find the variant with the highest wall throughput.
+
+        One short run per cell says which ones are good, not which is best: the best few run again
+        with all records.
 
         Args:
             variants: Of the stock client.
@@ -77,8 +90,10 @@ class Rounds:
         """
         for variant in variants:
             self._produce("sweep", variant, records)
-        cells = self.runs["sweep"]
-        return max(variants, key=lambda variant: cells[variant.name][0]["mib_per_s"])
+        finalists = fastest(variants, self.runs["sweep"])[:_FINALISTS]
+        for variant in finalists:
+            self._produce("final", variant, self._records)
+        return fastest(finalists, self.runs["final"])[0]
 
     def produce(self, best: ProduceVariant, object_bytes: int, *, parts: Collection[str]) -> None:
         """Measure producing in all variants, and the store's ceiling between the rounds.

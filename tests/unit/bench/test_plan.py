@@ -7,6 +7,7 @@ import pytest
 from bench._plan import (
     CONSUMERS,
     Requirement,
+    fastest,
     judge,
     medians_of,
     produce_variants,
@@ -126,3 +127,14 @@ def test_every_way_of_consuming_stands_beside_stock() -> None:
     assert {c.call for c in CONSUMERS if c.client == "stock"} == {
         c.call for c in CONSUMERS if c.client == "blobmsg"
     }
+
+
+def test_the_fastest_is_first_by_its_median_not_by_one_lucky_run() -> None:
+    lucky, steady, slow = sweep_variants()[:3]
+    runs = {
+        lucky.name: [{"mib_per_s": value} for value in (10.0, 99.0, 20.0)],
+        steady.name: [{"mib_per_s": value} for value in (30.0, 31.0, 32.0)],
+        slow.name: [{"mib_per_s": 5.0}],
+    }
+
+    assert fastest([slow, lucky, steady], runs) == [steady, lucky, slow]
