@@ -208,7 +208,9 @@ class StoreContract:
             except BaseException as error:  # noqa: BLE001  (reported by the main thread)
                 errors.append(error)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        threads = [
+            threading.Thread(target=work, args=(number,), daemon=True) for number in range(8)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -229,7 +229,7 @@ def test_threads_that_fill_get_and_evict_together_leave_it_consistent() -> None:
             else:
                 cache.evict("", "k", byte_range)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

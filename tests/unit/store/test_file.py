@@ -215,7 +215,7 @@ def test_puts_and_deletes_in_one_folder_never_lose_an_object(store: FileStore) -
         except Exception as error:  # noqa: BLE001  (reported by the main thread)
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -67,7 +67,7 @@ def test_counts_of_many_threads_add_up(counters: StoreCounters) -> None:
         for _ in range(2000):
             counters.add(puts=1, put_bytes=3)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -254,7 +254,7 @@ def test_closing_ends_a_backoff_wait_with_the_last_error() -> None:
         except StoreUnavailable as error:
             raised.append(error)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     rig.clock.wait_for_waiters()
     rig.store.close()

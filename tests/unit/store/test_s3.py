@@ -304,7 +304,7 @@ def test_closing_ends_a_request_that_hangs() -> None:
             except BlobmsgError as error:
                 raised.append(error)
 
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=work, daemon=True)
         thread.start()
         assert server.request_came.wait(10)
         store.close()
@@ -567,7 +567,7 @@ def test_closing_ends_a_request_that_hangs_over_tls(
             except BlobmsgError as error:
                 raised.append(error)
 
-        thread = threading.Thread(target=work)
+        thread = threading.Thread(target=work, daemon=True)
         thread.start()
         assert server.request_came.wait(10)
         store.close()
@@ -681,7 +681,10 @@ def test_connections_in_use_at_once_are_apart_and_only_so_many_are_kept() -> Non
         for _ in range(2):
             threads = [
                 threading.Thread(
-                    target=store.put, args=(f"{n}", b"x"), kwargs={"deadline_ms": in_ms(9000)}
+                    target=store.put,
+                    args=(f"{n}", b"x"),
+                    kwargs={"deadline_ms": in_ms(9000)},
+                    daemon=True,
                 )
                 for n in range(3)
             ]

@@ -96,7 +96,7 @@ def waiting_thread(limiter: SlowDownLimiter, results: list[object]) -> threading
         except StoreUnavailable as error:
             results.append(error)
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
 

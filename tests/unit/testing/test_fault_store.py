@@ -106,7 +106,9 @@ def test_a_delay_past_the_deadline_is_a_timeout_at_the_deadline(
 def test_a_gate_holds_the_call_until_it_opens(store: FaultStore) -> None:
     gate = threading.Event()
     store.add(Fault("put", gate=gate))
-    thread = threading.Thread(target=lambda: store.put("a/2", b"x", deadline_ms=LATER_MS))
+    thread = threading.Thread(
+        target=lambda: store.put("a/2", b"x", deadline_ms=LATER_MS), daemon=True
+    )
     thread.start()
     assert store.arrived.wait(10)
     with pytest.raises(ObjectMissing):

@@ -44,7 +44,9 @@ def test_waiting_for_a_set_event_takes_no_time() -> None:
 def test_without_auto_advance_a_wait_blocks_until_another_thread_turns_the_clock() -> None:
     clock = ManualClock(now_ms=0, auto_advance=False)
     results: list[bool] = []
-    thread = threading.Thread(target=lambda: results.append(clock.wait(threading.Event(), 100)))
+    thread = threading.Thread(
+        target=lambda: results.append(clock.wait(threading.Event(), 100)), daemon=True
+    )
     thread.start()
     clock.wait_for_waiters()
     clock.advance(99)
@@ -58,7 +60,7 @@ def test_without_auto_advance_a_wait_ends_when_its_event_is_set() -> None:
     clock = ManualClock(now_ms=0, auto_advance=False)
     event = threading.Event()
     results: list[bool] = []
-    thread = threading.Thread(target=lambda: results.append(clock.wait(event, 100)))
+    thread = threading.Thread(target=lambda: results.append(clock.wait(event, 100)), daemon=True)
     thread.start()
     clock.wait_for_waiters()
     event.set()
