@@ -32,6 +32,7 @@ from blobmsg.errors import (
 from blobmsg.format.ranges import ByteRange
 from blobmsg.store import open_store
 from blobmsg.store.open import open_raw_store
+from blobmsg.testing import FaultStore
 from tests.helpers.scripted_server import (
     ScriptedServer,
     Step,
@@ -107,6 +108,14 @@ def test_a_checksum_that_the_caller_knows_is_sent_as_it_is() -> None:
     with ScriptedServer(answer()) as server:
         store = raw_store(server)
         store.put("k", b"data", deadline_ms=in_ms(5000), crc32=1)
+        store.close()
+    assert server.requests[0].headers["x-amz-checksum-crc32"] == "AAAAAQ=="
+
+
+def test_a_known_checksum_goes_through_all_wrappers() -> None:
+    with ScriptedServer(answer()) as server:
+        store = open_store("s3://bucket/p", parse_settings(conf(server.url), {})[0])
+        FaultStore(store, CLOCK).put("k", b"data", deadline_ms=in_ms(5000), crc32=1)
         store.close()
     assert server.requests[0].headers["x-amz-checksum-crc32"] == "AAAAAQ=="
 
