@@ -48,9 +48,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class _Sdk:
-    """One generation of what the SDK gave us; replaced as a whole when credentials are renewed."""
+    """One generation of what the SDK gave us; replaced as a whole when credentials are renewed.
 
-    client: S3Client
+    Not its client: the description of S3 that a client keeps is 50,000 Python objects, which every
+    full garbage collection of the process would visit. `LIST` and `DELETE` make one when needed.
+    """
+
     credentials: Any  # botocore.credentials.Credentials, which has no public type
     region: str
     ca_bundle: str | None
@@ -70,7 +73,8 @@ class S3Store:
     Raises:
         ConfigError: The extra is not installed, or the settings contradict the SDK.
 
-    Threads: any. `_sdk_lock` guards the replacement of `_sdk`; readers take it without.
+    Threads: any. `_sdk_lock` guards `_client` and the replacement of `_sdk`; readers of `_sdk`
+    go without.
     """
 
     def __init__(
@@ -97,9 +101,10 @@ class S3Store:
         self._is_closed = False
         self._sdk_lock = threading.Lock()
         self._sdk = self._load_sdk()
+        self._client: tuple[_Sdk, S3Client] | None = None
         from botocore.httpsession import get_cert_path
 
-        write_url = self._bucket_url(self._sdk.client)
+        write_url = self._bucket_url()
         ca_file = self._sdk.ca_bundle or get_cert_path(True)
         self._write_path = urlsplit(write_url).path.rstrip("/")
         self._write_pool = ConnectionPool(
@@ -208,7 +213,9 @@ class S3Store:
         self._is_closed = True
         self._write_pool.close()
         self._read_pool.close()
-        self._sdk.client.close()
+        with self._sdk_lock:
+            if self._client is not None:
+                self._client[1].close()
 
     def _request(
         self,
@@ -276,12 +283,12 @@ class S3Store:
         sdk = self._sdk
         try:
             try:
-                return _call(sdk, method, arguments)
+                return self._call(sdk, method, arguments)
             except ClientError as error:
                 if not _refusal_of(error.response).is_expired_token or not self._renew(sdk):
                     raise
                 sdk = self._sdk
-                return _call(sdk, method, arguments)
+                return self._call(sdk, method, arguments)
         except ClientError as error:
             asked = replace(asked, identity=_describe_identity(sdk.credentials))
             refusal = _refusal_of(error.response)
@@ -335,7 +342,29 @@ class S3Store:
                 self._sdk = self._load_sdk()
         return True
 
+    def _call(self, sdk: _Sdk, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        with self._sdk_lock:
+            if self._client is None or self._client[0] is not sdk:
+                if self._client is not None:
+                    self._client[1].close()
+                self._client = (sdk, self._make_client()[1])
+            client = self._client[1]
+        answer: dict[str, Any] = getattr(client, method)(**arguments)
+        return answer
+
     def _load_sdk(self) -> _Sdk:
+        session, client = self._make_client()
+        region = client.meta.region_name or ""
+        client.close()
+        core = session._session  # noqa: SLF001  (boto3 has no other way to its settings)
+        return _Sdk(
+            credentials=session.get_credentials(),
+            region="us-east-1" if region in {"", "aws-global"} else region,
+            ca_bundle=core.get_config_variable("ca_bundle"),
+        )
+
+    def _make_client(self) -> tuple[Any, S3Client]:
+        """A session of the SDK and its client for S3."""
         try:
             import boto3
             import botocore.session
@@ -356,10 +385,9 @@ class S3Store:
             s3={"addressing_style": "path"} if self._s3.endpoint_url else {},
         )
         try:
-            core = botocore.session.get_session()
             # Any: the stubs' overloads for hundreds of services are more than pyright takes.
             session: Any = boto3.session.Session(
-                botocore_session=core,
+                botocore_session=botocore.session.get_session(),
                 aws_access_key_id=self._s3.access_key_id,
                 aws_secret_access_key=self._s3.secret_access_key,
                 region_name=self._s3.region,
@@ -367,18 +395,11 @@ class S3Store:
             client: S3Client = session.client(
                 "s3", endpoint_url=self._s3.endpoint_url, config=config
             )
-            credentials = session.get_credentials()
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(f"the AWS SDK refuses its settings: {error}") from error
-        region = client.meta.region_name or ""
-        return _Sdk(
-            client=client,
-            credentials=credentials,
-            region="us-east-1" if region in {"", "aws-global"} else region,
-            ca_bundle=core.get_config_variable("ca_bundle"),
-        )
+        return session, client
 
-    def _bucket_url(self, client: S3Client) -> str:
+    def _bucket_url(self) -> str:
         """Where the bucket is, as the SDK resolves it."""
         if self._s3.endpoint_url:
             return f"{self._s3.endpoint_url.rstrip('/')}/{self._bucket}"
@@ -389,7 +410,7 @@ class S3Store:
         # A request that is built and never sent: the SDK's rules for addressing style, dual
         # stack, partitions and the settings of profiles all apply. (A presigned url would name
         # the global endpoint, which redirects to other regions.)
-        session: Any = boto3.session.Session(region_name=client.meta.region_name)
+        session: Any = boto3.session.Session(region_name=self._sdk.region)
         probe: S3Client = session.client("s3", config=Config(signature_version=UNSIGNED))
 
         def capture(request: Any, **_: object) -> None:
@@ -416,11 +437,6 @@ class S3Store:
     def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError(f"store {self.describe()} has been closed")
-
-
-def _call(sdk: _Sdk, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = getattr(sdk.client, method)(**arguments)
-    return answer
 
 
 def _skip_body(response: Response) -> None:
@@ -476,7 +492,7 @@ def _describe_identity(credentials: Any) -> str:
     if credentials is None:
         return "none"
     # Out of the fields: the properties of renewable credentials renew them.
-    fields = vars(credentials)
+    fields: dict[str, Any] = {**credentials.__dict__}
     key_id = fields.get("_access_key") or fields.get("access_key") or "(not known yet)"
     expiry = fields.get("_expiry_time")
     end = f", valid until {expiry:%Y-%m-%d %H:%M:%S} UTC" if expiry else ""
