@@ -39,7 +39,7 @@ from blobmsg.format.notification import (
     decode_notification,
     is_notification,
 )
-from blobmsg.message import KafkaMessage, Message, PlainView, RecordsView
+from blobmsg.message import Message, PlainView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -122,26 +122,38 @@ class Consumption:
         self._next_resolve = 0.0
         self._logged: dict[str, float] = {}
         self.counters: dict[str, int] = dict.fromkeys(
-            ("records", "notifications", "inline_segments", "plain_records", "damaged"), 0
+            ("notifications", "inline_segments", "plain_records", "damaged"), 0
         )
+        self._handed_out = 0  # records
 
     # --- handing out --------------------------------------------------------------------------
 
     def poll(self, timeout_s: float) -> Message | None:
         """The next record or event; waits at most `timeout_s` (negative: no limit)."""
+        now = time.monotonic()
         deadline: float | None = None
         while True:
-            now = time.monotonic()
             if now >= self._next_service:
                 self._service(0)
             with self._lock:
-                message = self._take_one()
-            if message is not None:
-                return message
+                run = self._run
+                if run is not None and run.index < run.end:
+                    index = run.index
+                    run.index = index + 1
+                    self._handed_out += 1
+                    source = run.source
+                    message: Message | None = source.message_class(source, index)
+                    return message
+                message = self._next_event()
+                if message is not None:
+                    return message
+                if self._run is not None:
+                    continue
             if deadline is None:
                 deadline = float("inf") if timeout_s < 0 else now + timeout_s
             if not self._wait(deadline):
                 return None
+            now = time.monotonic()
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """Up to `count` records and events; waits for all of them at most `timeout_s`."""
@@ -176,23 +188,6 @@ class Consumption:
             bool(self._loose) or self._core.has_ready or (run is not None and run.index < run.end)
         )
 
-    def _take_one(self) -> Message | None:
-        while True:
-            run = self._run
-            if run is not None and run.index < run.end:
-                index = run.index
-                run.index = index + 1
-                source = run.source
-                self.counters["records"] += 1
-                if type(source) is RecordsView:
-                    return source.message_class(source, index)
-                return KafkaMessage(source.message, source.virtual_offset)
-            message = self._next_event()
-            if message is not None:
-                return message
-            if self._run is None:
-                return None
-
     def _take_many(self, messages: list[Message], count: int) -> bool:
         """Append what is ready; whether anything was."""
         before = len(messages)
@@ -201,12 +196,9 @@ class Consumption:
             if run is not None and run.index < run.end:
                 end = min(run.end, run.index + count - len(messages))
                 source = run.source
-                if type(source) is RecordsView:
-                    indices = range(run.index, end)
-                    messages.extend(map(source.message_class, repeat(source), indices))
-                else:
-                    messages.append(KafkaMessage(source.message, source.virtual_offset))
-                self.counters["records"] += end - run.index
+                indices = range(run.index, end)
+                messages.extend(map(source.message_class, repeat(source), indices))
+                self._handed_out += len(indices)
                 run.index = end
                 continue
             message = self._next_event()
@@ -648,6 +640,7 @@ class Consumption:
         with self._lock:
             skipped = self._core.skipped_records
             return {
+                "records": self._handed_out,
                 **self.counters,
                 "held_bytes": self._core.held_bytes,
                 "missing_records": skipped.get(FailureKind.MISSING, 0),

@@ -393,11 +393,12 @@ class PlainView:
         virtual_offset: Its virtual offset.
     """
 
-    __slots__ = ("first_record_index", "message", "records", "virtual_offset")
+    __slots__ = ("first_record_index", "message", "message_class", "records", "virtual_offset")
 
     def __init__(self, message: Any, virtual_offset: int) -> None:
         self.message = message
         self.virtual_offset = virtual_offset
+        self.message_class = KafkaMessage
         self.records = 1
         self.first_record_index = 0
 
@@ -407,42 +408,43 @@ class KafkaMessage(Message):
 
     __slots__ = ()
 
-    def __init__(self, message: Any, virtual_offset: int) -> None:  # pyright: ignore[reportMissingSuperCall]
-        self._source = message
-        self._index = virtual_offset
+    def __init__(self, source: PlainView, index: int) -> None:  # pyright: ignore[reportMissingSuperCall]
+        self._source = source
+        self._index = index
 
     def topic(self) -> Any:  # noqa: D102
-        return self._source.topic()
+        return self._source.message.topic()
 
     def partition(self) -> Any:  # noqa: D102
-        return self._source.partition()
+        return self._source.message.partition()
 
     def offset(self) -> int:  # noqa: D102
-        return self._index
+        offset: int = self._source.virtual_offset
+        return offset
 
     def key(self) -> Any:  # noqa: D102
-        return self._source.key()
+        return self._source.message.key()
 
     def value(self) -> Any:  # noqa: D102
-        return self._source.value()
+        return self._source.message.value()
 
     deserialized_key = key
     deserialized_value = value
 
     def headers(self) -> Any:  # noqa: D102
-        return self._source.headers()
+        return self._source.message.headers()
 
     def error(self) -> Any:  # noqa: D102
-        return self._source.error()
+        return self._source.message.error()
 
     def timestamp(self) -> Any:  # noqa: D102
-        return self._source.timestamp()
+        return self._source.message.timestamp()
 
     def latency(self) -> Any:  # noqa: D102
-        return self._source.latency()
+        return self._source.message.latency()
 
     def leader_epoch(self) -> Any:  # noqa: D102
-        return self._source.leader_epoch()
+        return self._source.message.leader_epoch()
 
     def delivery_count(self) -> None:  # noqa: D102
         return None

@@ -176,12 +176,14 @@ class Flow:
         "position_before_seek",
         "run",
         "settled_position",
+        "waiting",
     )
 
     def __init__(self, key: FlowKey, position: int | None) -> None:
         self.key = key
         self.generation = 0
         self.entries: deque[Entry] = deque()
+        self.waiting: deque[Entry] = deque()  # those that wait for a fetch; moved by `prefetch`
         self.run: Run | None = None
         # Of plain and inline entries in the queue: they came through Kafka and can't be put back.
         self.payload_bytes = 0

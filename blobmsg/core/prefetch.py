@@ -81,9 +81,16 @@ class Prefetch:
         """Take an entry that is to be fetched."""
         entry.state = EntryState.WAITING
         self._waiting.setdefault(_object_of(entry), []).append(entry)
+        waiting = entry.flow.waiting
+        place = len(waiting)
+        # A fetch that failed, or a resumed partition, brings back what lies before the others.
+        while place and waiting[place - 1].kafka_offset > entry.kafka_offset:
+            place -= 1
+        waiting.insert(place, entry)
 
     def withdraw(self, entry: Entry) -> None:
         """An entry that waits is not to be fetched, for now or for ever."""
+        entry.flow.waiting.remove(entry)
         name = _object_of(entry)
         entries = self._waiting[name]
         entries.remove(entry)
@@ -135,25 +142,33 @@ class Prefetch:
         return sections
 
     def first_gathered(self, now_ms: int) -> Entry | None:
-        """The first entry that waits, unless it is still time to wait for its neighbours."""
+        """The first entry to begin, unless it is still time to wait for its neighbours.
+
+        Only the front of a flow: what lies behind it could not be handed out before it, and would
+        hold memory that the fronts of other flows need.
+        """
         for name, entries in self._waiting.items():
-            since_ms = self._gathering_since.get(name, now_ms)
-            return entries[0] if now_ms - since_ms >= self._gather_ms else None
+            front = next(filter(_is_front, entries), None)
+            if front is not None:
+                since_ms = self._gathering_since.get(name, now_ms)
+                return front if now_ms - since_ms >= self._gather_ms else None
         return None
 
     def begin(self, first: Entry) -> list[FetchSection]:
-        """Begin an entry, whether it fits or not, and all others of its object that fit."""
+        """Begin an entry, whether it fits or not, and all fronts of its object that fit."""
         store, key = name = _object_of(first)
         taken = [first]
         self.hold(first, first.size_bytes)
+        first.flow.waiting.remove(first)
         kept: list[Entry] = []
         for entry in self._waiting[name]:
             if entry is first:
                 continue
-            if self.would_overflow(entry):
+            if self.would_overflow(entry) or not _is_front(entry):
                 kept.append(entry)
             else:
                 self.hold(entry, entry.size_bytes)
+                entry.flow.waiting.popleft()
                 taken.append(entry)
         if kept:
             self._waiting[name] = kept
@@ -187,6 +202,10 @@ class Prefetch:
             left = [item for item in left if not section.contains(item[2].byte_range)]
             sections.append((section, inside))
         return [(section, inside) for section, inside in sections if inside]
+
+
+def _is_front(entry: Entry) -> bool:
+    return entry.flow.waiting[0] is entry
 
 
 def _begin_all(entries: list[Entry]) -> list[_Item]:

@@ -395,6 +395,7 @@ class S3Store:
             client: S3Client = session.client(
                 "s3", endpoint_url=self._s3.endpoint_url, config=config
             )
+            session.get_credentials()  # kept by the session; what is wrong with them shows here
         except (BotoCoreError, ValueError) as error:
             raise ConfigError(f"the AWS SDK refuses its settings: {error}") from error
         return session, client
