@@ -273,5 +273,7 @@ def test_librdkafka_lets_missing_keys_stick_and_so_do_we() -> None:
         partitioner = create_partitioner("consistent_random", rng(), linger_ms)
         return {partitioner.partition(None if n % 2 else b"", 4, 0) for n in range(200)}
 
-    assert len(chosen(60_000)) == len(ours(60_000)) == 1
+    # librdkafka throws once more when the topic's metadata comes while records are queued.
+    assert len(chosen(60_000)) <= 2
+    assert len(ours(60_000)) == 1
     assert chosen(0) == ours(0) == {0, 1, 2, 3}
