@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import cycle
+from typing import Any, NamedTuple
 
-from hypothesis import assume, event, settings
+from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -25,6 +26,7 @@ from blobmsg.core.debatcher import (
     Debatcher,
     Entry,
     EntryState,
+    Failure,
     FailureKind,
     FetchSection,
     Run,
@@ -80,6 +82,26 @@ class Partition:
     stored: int | None = None
 
 
+class RecordDraw(NamedTuple):
+    """One record to be written, as Hypothesis draws it."""
+
+    kind: str
+    counts: list[int]
+    skipped_offsets: int  # control or aborted records before it
+    object_number: int
+    gap: int  # bytes of others before each part
+
+
+record_draws = st.builds(
+    RecordDraw,
+    st.sampled_from(["blob", "blob", "blob", "inline", "plain"]),
+    st.lists(st.integers(1, LARGEST_PART), min_size=1, max_size=3),
+    st.sampled_from([0, 0, 0, 1, 3]),
+    st.integers(0, OBJECTS - 1),
+    st.sampled_from([0, 0, 5, 1000, 300_000]),
+)
+
+
 class DebatcherMachine(RuleBasedStateMachine):
     skips_missing = False
 
@@ -93,52 +115,63 @@ class DebatcherMachine(RuleBasedStateMachine):
         self.run: Run | None = None
         self.answered_missing: set[tuple[int, int]] = set()
 
-    @initialize(limit=st.sampled_from([1, 500, 2000, 1 << 20]), slots=st.integers(1, 4))
-    def build(self, limit: int, slots: int) -> None:
+    @initialize(
+        limit=st.sampled_from([1, 500, 2000, 1 << 20]),
+        slots=st.integers(1, 4),
+        max_section=st.sampled_from([300, 1 << 20]),
+        gather_ms=st.sampled_from([0, 25]),
+        logs=st.lists(st.lists(record_draws, min_size=1, max_size=8), min_size=3, max_size=3),
+    )
+    def build(
+        self,
+        limit: int,
+        slots: int,
+        max_section: int,
+        gather_ms: int,
+        logs: list[list[RecordDraw]],
+    ) -> None:
         self.limit = limit
         self.core = Debatcher(
             prefetch_max_bytes=limit,
             fetch_slots=slots,
-            max_section_bytes=max(limit // 2, 300),
-            gather_ms=0,
+            max_section_bytes=max_section,
+            gather_ms=gather_ms,
             skips_missing=self.skips_missing,
             skips_expired=False,
         )
         for number, partition in enumerate(self.partitions):
+            for draw in logs[number]:
+                self._append_one(partition, draw)
             self.core.assigned((TOPIC, number), None)
             partition.is_assigned = True
+        self.serve(5)
 
     # --- Kafka --------------------------------------------------------------------------------
 
-    @rule(
-        number=st.integers(0, 2),
-        kind=st.sampled_from(["blob", "blob", "blob", "inline", "plain"]),
-        counts=st.lists(st.integers(1, LARGEST_PART), min_size=1, max_size=3),
-        skipped_offsets=st.sampled_from([0, 0, 0, 1, 3]),
-        object_number=st.integers(0, OBJECTS - 1),
-        gaps=st.lists(st.sampled_from([0, 0, 5, 1000, 300_000]), min_size=3, max_size=3),
-    )
-    def append(
-        self,
-        number: int,
-        kind: str,
-        counts: list[int],
-        skipped_offsets: int,
-        object_number: int,
-        gaps: list[int],
-    ) -> None:
-        partition = self.partitions[number]
-        record = Record(partition.end + skipped_offsets, kind, counts if kind != "plain" else [1])
-        if kind == "blob":
-            record.object_number = object_number
-            for count, gap in zip(counts, gaps, strict=False):
-                start = self.object_ends[object_number] + gap
+    @rule(number=st.integers(0, 2), draws=st.lists(record_draws, min_size=1, max_size=4))
+    def append(self, number: int, draws: list[RecordDraw]) -> None:
+        for draw in draws:
+            self._append_one(self.partitions[number], draw)
+
+    def _append_one(self, partition: Partition, draw: RecordDraw) -> None:
+        counts = draw.counts if draw.kind != "plain" else [1]
+        record = Record(partition.end + draw.skipped_offsets, draw.kind, counts)
+        if draw.kind == "blob":
+            record.object_number = draw.object_number
+            for count in counts:
+                start = self.object_ends[draw.object_number] + draw.gap
                 record.starts.append(start)
-                self.object_ends[object_number] = start + part_bytes(count)
+                self.object_ends[draw.object_number] = start + part_bytes(count)
         partition.log.append(record)
         partition.end = record.kafka_offset + 1
 
-    @rule(number=st.integers(0, 2), most=st.integers(1, 5))
+    @rule(most=st.integers(0, 5))
+    def serve(self, most: int) -> None:
+        """What a shell does on every poll: take what Kafka has, begin what may be fetched."""
+        for number in range(3):
+            self.receive(number, most)
+        self.plan()
+
     def receive(self, number: int, most: int) -> None:
         partition = self.partitions[number]
         flow = self.core.flows.get((TOPIC, number))
@@ -190,29 +223,27 @@ class DebatcherMachine(RuleBasedStateMachine):
 
     # --- the group ----------------------------------------------------------------------------
 
-    @rule(number=st.integers(0, 2), data=st.data())
-    def assign(self, number: int, data: st.DataObject) -> None:
+    @rule(number=st.integers(0, 2), data=st.data(), comes_back=st.booleans())
+    def rebalance(self, number: int, data: st.DataObject, comes_back: bool) -> None:
+        """Take the partition if it is ours, and give it, perhaps to us again."""
         partition = self.partitions[number]
-        assume(not partition.is_assigned)
-        position = self._go_to(partition, data)
-        self.core.assigned((TOPIC, number), position)
-        partition.is_assigned = True
-        partition.is_paused = False
-        partition.stored = None
-
-    @rule(number=st.integers(0, 2))
-    def revoke(self, number: int) -> None:
-        partition = self.partitions[number]
+        was_assigned = partition.is_assigned
         self.core.revoked((TOPIC, number))
         partition.is_assigned = False
         partition.pending.clear()
+        if comes_back or not was_assigned:
+            self.core.assigned((TOPIC, number), self._go_to(partition, data))
+            partition.is_assigned = True
+            partition.is_paused = False
+            partition.stored = None
 
     # --- the user -----------------------------------------------------------------------------
 
     @rule(number=st.integers(0, 2), data=st.data())
     def seek(self, number: int, data: st.DataObject) -> None:
         partition = self.partitions[number]
-        assume(partition.is_assigned)
+        if not partition.is_assigned:
+            return
         self.core.sought((TOPIC, number), self._go_to(partition, data))
         assert self.core.flows[TOPIC, number].position() is None
         assert self.core.flows[TOPIC, number].stored_position() == partition.stored
@@ -226,7 +257,7 @@ class DebatcherMachine(RuleBasedStateMachine):
             partition.cursor = 0
             partition.position = None
             return None
-        kafka_offset = data.draw(st.integers(0, partition.end + 1), "Kafka offset")
+        kafka_offset = data.draw(st.integers(0, partition.end), "Kafka offset")
         remaining = data.draw(st.none() | st.integers(1, 3 * LARGEST_PART + 1), "remaining")
         partition.position = (kafka_offset, remaining)
         partition.cursor = sum(record.kafka_offset < kafka_offset for record in partition.log)
@@ -251,10 +282,16 @@ class DebatcherMachine(RuleBasedStateMachine):
                     self._check_entry(upcoming)
                     continue
                 self.run = upcoming
+                self._check_position_before(upcoming)
             source: FakeRecords = self.run.source
             label = source.label(self.run.index)
             self.run.index += 1
             self._check_record(label, self.run.entry)
+
+    def _check_position_before(self, run: Run) -> None:
+        flow = run.entry.flow
+        if not self.skips_missing and run.index == run.first:
+            assert flow.position() == self.partitions[flow.key[1]].last
 
     def _check_record(self, label: tuple[int, int, int], entry: Entry) -> None:
         number, kafka_offset, index = label
@@ -297,7 +334,6 @@ class DebatcherMachine(RuleBasedStateMachine):
 
     # --- the store ----------------------------------------------------------------------------
 
-    @rule()
     def plan(self) -> None:
         sections = self.core.plan(self.now_ms)
         for section in sections:
@@ -312,13 +348,18 @@ class DebatcherMachine(RuleBasedStateMachine):
         self.in_flight += sections
 
     @precondition(lambda self: self.in_flight)
-    @rule(data=st.data())
-    def answer(self, data: st.DataObject) -> None:
-        section = self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1), "which"))
-        kinds = [None, None, None, TRANSIENT, MISSING, REFUSED]
+    @rule(
+        which=st.integers(0, 20),
+        failures=st.lists(
+            st.sampled_from([None, None, None, TRANSIENT, MISSING, REFUSED]),
+            min_size=1,
+            max_size=4,
+        ),
+    )
+    def answer(self, which: int, failures: list[Failure | None]) -> None:
+        section = self.in_flight.pop(which % len(self.in_flight))
         outcomes: list[Any] = []
-        for entry, part_index, _ in section.parts:
-            failure = data.draw(st.sampled_from(kinds), "outcome")
+        for (entry, part_index, _), failure in zip(section.parts, cycle(failures), strict=False):
             outcomes.append(decode(entry, part_index) if failure is None else failure)
             if failure is MISSING and entry.is_current:
                 self.answered_missing.add((entry.flow.key[1], entry.kafka_offset))
@@ -329,6 +370,15 @@ class DebatcherMachine(RuleBasedStateMachine):
         sections, self.in_flight = self.in_flight, []
         for section in sections:
             self.core.fetched(section, decoded(section), self.now_ms)
+
+    @rule(rounds=st.integers(1, 6), most=st.integers(1, 10))
+    def go_on(self, rounds: int, most: int) -> None:
+        """All goes well for a while."""
+        for _ in range(rounds):
+            self.serve(5)
+            self.answer_all()
+            self.take(most)
+            self.now_ms += 25
 
     @rule(elapsed_ms=st.integers(0, 40_000))
     def wait(self, elapsed_ms: int) -> None:
@@ -362,16 +412,16 @@ class DebatcherMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "core"):
             return
-        for number, partition in enumerate(self.partitions):
-            if partition.is_assigned and partition.is_stuck:
-                self.core.sought((TOPIC, number), None)
-                partition.pending.clear()
-                partition.cursor, partition.position, partition.is_stuck = 0, None, False
+        for number in range(3):
             self.pause(number, False)
         # Enough rounds for every entry to be begun alone, and once more after a failure.
-        rounds = 10 + 4 * sum(len(partition.log) for partition in self.partitions)
+        rounds = 10 + 6 * sum(len(partition.log) for partition in self.partitions)
         for _ in range(rounds):
-            for number in range(3):
+            for number, partition in enumerate(self.partitions):
+                if partition.is_assigned and partition.is_stuck:
+                    self.core.sought((TOPIC, number), None)
+                    partition.pending.clear()
+                    partition.cursor, partition.position, partition.is_stuck = 0, None, False
                 self.receive(number, 5)
             self.plan()
             self.memory_is_bounded()
