@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import select
 import socket
 import ssl
+import struct
 import threading
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
@@ -37,6 +39,9 @@ CONNECT_TIMEOUT_MS = 5_000  # a lost SYN is repeated after 1 and 3 s; after 5 s 
 JOINED_BODY_BYTES = 65_536  # smaller bodies go with the head in one packet and one system call
 SEND_BYTES = 4 << 20
 READ_BUFFER_BYTES = 65_536
+# The kernel's own time-outs (SO_SNDTIMEO, SO_RCVTIMEO) take a timeval; Windows' take another type.
+_HAS_KERNEL_TIMEOUTS = os.name == "posix"
+_TIMEVAL = struct.Struct("@ll")
 
 
 class ConnectionPool:
@@ -191,8 +196,9 @@ class ConnectionPool:
 
     def _send_all(self, sock: socket.socket, rest: memoryview, deadline_ms: int) -> None:
         while rest:
-            sock.settimeout(_remaining_s(self._clock, deadline_ms))
-            rest = rest[sock.send(rest[:SEND_BYTES]) :]
+            _limit_wait(sock, socket.SO_SNDTIMEO, _remaining_s(self._clock, deadline_ms))
+            with _kernel_timeouts():
+                rest = rest[sock.send(rest[:SEND_BYTES]) :]
 
     def _take_idle(self) -> socket.socket | None:
         while True:
@@ -221,6 +227,8 @@ class ConnectionPool:
                     self._open_tunnel(sock, proxy, deadline_ms)
                 sock.settimeout(_remaining_s(self._clock, deadline_ms))
                 sock = self._tls.wrap_socket(sock, server_hostname=self._host)
+            elif _HAS_KERNEL_TIMEOUTS:
+                sock.settimeout(None)  # see `_limit_wait`
             with self._lock:
                 self._check_open()
                 self._busy.add(sock)
@@ -270,8 +278,12 @@ class _TimedReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader's only call
-        self._sock.settimeout(_remaining_s(self._clock, self._deadline_ms))
-        return self._sock.recv_into(buffer)
+        sock = self._sock
+        _limit_wait(sock, socket.SO_RCVTIMEO, _remaining_s(self._clock, self._deadline_ms))
+        # More than the reader's own buffer is asked for only within a body of known length.
+        waits_for_all = sock.gettimeout() is None and len(buffer) > READ_BUFFER_BYTES
+        with _kernel_timeouts():
+            return sock.recv_into(buffer, 0, socket.MSG_WAITALL if waits_for_all else 0)
 
 
 class _Proxy:
@@ -290,6 +302,29 @@ class _Proxy:
 def _proxy_for(scheme: str, host: str) -> _Proxy | None:
     url = getproxies().get(scheme)
     return _Proxy(url) if url and not proxy_bypass(host) else None
+
+
+def _limit_wait(sock: socket.socket, option: int, timeout_s: float) -> None:
+    """Bound the next call on a socket.
+
+    A plain socket blocks in the kernel, so that one call moves megabytes: Python's own time-outs
+    come back for every few hundred KiB, and each time the thread waits for the GIL again, 5 ms
+    while the application computes. TLS works by records of 16 KiB anyway and keeps Python's.
+    """
+    if sock.gettimeout() is None:
+        seconds, rest_s = divmod(max(timeout_s, 0.001), 1.0)
+        sock.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(int(seconds), int(rest_s * 1e6)))
+    else:
+        sock.settimeout(timeout_s)
+
+
+@contextmanager
+def _kernel_timeouts() -> Generator[None, None, None]:
+    """What the kernel says when its time-out is over, as Python says it."""
+    try:
+        yield
+    except BlockingIOError as error:
+        raise TimeoutError("timed out") from error
 
 
 def _remaining_s(clock: Clock, deadline_ms: int) -> float:
