@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from blobmsg.core.events import Notify, ProducerAction, Report
+from blobmsg.core.notifier import Notifier
+from blobmsg.core.segments import Route, SealedSegment, SegmentState
+from tests.helpers.producing import TIMED_OUT, sealed_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def queued(
+    notifier: Notifier, count: int = 1, *, partition: int = 0, deadline_ms: int | None = None
+) -> list[SealedSegment]:
+    """Segments of one partition whose objects are not stored yet."""
+    segments = [sealed_segment(partition, deadline_ms=deadline_ms) for _ in range(count)]
+    for segment in segments:
+        assert notifier.enqueue(segment, 0) == []
+    return segments
+
+
+def plain(records: int = 1, *, deadline_ms: int | None = None) -> SealedSegment:
+    return sealed_segment(records=records, route=Route.PLAIN, deadline_ms=deadline_ms)
+
+
+def notified(actions: Sequence[ProducerAction]) -> list[SealedSegment]:
+    return [action.segment for action in actions if isinstance(action, Notify)]
+
+
+def reported(actions: Sequence[ProducerAction]) -> list[SealedSegment]:
+    return [action.segment for action in actions if isinstance(action, Report)]
+
+
+def test_nothing_is_notified_before_its_object_is_stored() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier)
+
+    actions = notifier.ready([segment], 5)
+
+    assert actions == [Notify(segment)]
+    assert segment.state is SegmentState.NOTIFYING
+
+
+def test_a_later_upload_waits_for_the_earlier_of_its_partition() -> None:
+    notifier = Notifier(TIMED_OUT)
+    first, second = queued(notifier, 2)
+
+    assert notifier.ready([second], 0) == []
+    assert notified(notifier.ready([first], 0)) == [first, second]
+
+
+def test_partitions_do_not_wait_for_each_other() -> None:
+    notifier = Notifier(TIMED_OUT)
+    queued(notifier)
+    (other,) = queued(notifier, partition=1)
+
+    assert notified(notifier.ready([other], 0)) == [other]
+
+
+def test_a_plain_segment_goes_at_once_when_nothing_is_before_it() -> None:
+    notifier = Notifier(TIMED_OUT)
+    segment = plain()
+
+    assert notifier.enqueue(segment, 0) == [Notify(segment)]
+
+
+def test_a_plain_segment_waits_behind_an_upload() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (blob,) = queued(notifier)
+    segment = plain()
+
+    assert notifier.enqueue(segment, 0) == []
+    assert notified(notifier.ready([blob], 0)) == [blob, segment]
+
+
+def test_a_failed_segment_is_passed_over_and_never_notified() -> None:
+    notifier = Notifier(TIMED_OUT)
+    first, second = queued(notifier, 2)
+    notifier.ready([second], 0)
+
+    actions = notifier.failed([first], "store is down", 7)
+
+    assert actions == [Notify(second), Report(first)]
+    assert (first.state, first.error, first.settled_ms) == (SegmentState.FAILED, "store is down", 7)
+    assert notifier.ready([first], 8) == []
+
+
+def test_a_failure_in_the_middle_is_reported_in_its_turn() -> None:
+    notifier = Notifier(TIMED_OUT)
+    first, second, third = queued(notifier, 3)
+
+    assert notifier.failed([second], "store is down", 0) == []
+    notifier.ready([first, third], 0)
+
+    assert notifier.acknowledged(third, 12, 0) == []
+    assert reported(notifier.acknowledged(first, 11, 0)) == [first, second, third]
+
+
+def test_what_kafka_has_is_not_failed_by_us() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier)
+    notifier.ready([segment], 0)
+
+    assert notifier.failed([segment], "store is down", 0) == []
+    assert segment.state is SegmentState.NOTIFYING
+
+
+def test_an_acknowledged_segment_knows_its_place_and_time() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier)
+    notifier.ready([segment], 0)
+
+    assert notifier.acknowledged(segment, 42, 9) == [Report(segment)]
+    assert (segment.state, segment.kafka_offset) == (SegmentState.DELIVERED, 42)
+    assert segment.settled_ms == 9
+
+
+def test_a_place_that_kafka_can_not_tell_stays_unknown() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier)
+    notifier.ready([segment], 0)
+
+    notifier.acknowledged(segment, None, 0)
+
+    assert (segment.state, segment.kafka_offset) == (SegmentState.DELIVERED, -1)
+
+
+def test_a_refused_notification_is_reported_failed_and_the_next_ones_go_on() -> None:
+    notifier = Notifier(TIMED_OUT)
+    first, second = queued(notifier, 2)
+    notifier.ready([first, second], 0)
+
+    assert notifier.rejected(first, "too large", 3) == [Report(first)]
+    assert (first.state, first.error) == (SegmentState.FAILED, "too large")
+    assert notifier.acknowledged(second, 1, 4) == [Report(second)]
+
+
+def test_an_answer_for_what_kafka_was_not_given_is_a_defect() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier)
+
+    with pytest.raises(AssertionError, match="waiting"):
+        notifier.acknowledged(segment, 1, 0)
+
+
+def test_two_answers_for_one_segment_are_a_defect() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier)
+    notifier.ready([segment], 0)
+    notifier.acknowledged(segment, 1, 0)
+
+    with pytest.raises(AssertionError, match="delivered"):
+        notifier.rejected(segment, "late", 0)
+
+
+def test_sequences_count_notifications_of_a_partition_without_gaps() -> None:
+    notifier = Notifier(TIMED_OUT)
+    first, failing, last = queued(notifier, 3)
+    (other,) = queued(notifier, partition=1)
+    between = plain()
+    notifier.enqueue(between, 0)
+    (behind,) = queued(notifier)
+
+    notifier.failed([failing], "store is down", 0)
+    notifier.ready([first, last, behind, other], 0)
+
+    assert [s.sequence for s in (first, failing, last, between, behind)] == [0, -1, 1, -1, 2]
+    assert other.sequence == 0
+
+
+def test_unsettled_segments_are_counted_until_their_outcome() -> None:
+    notifier = Notifier(TIMED_OUT)
+    first, second = queued(notifier, 2)
+    assert notifier.unsettled_segments == 2
+
+    notifier.failed([first], "store is down", 0)
+    assert notifier.unsettled_segments == 1
+    notifier.ready([second], 0)
+    assert notifier.unsettled_segments == 1
+    notifier.acknowledged(second, 1, 0)
+    assert notifier.unsettled_segments == 0
+
+
+# --- plain records --------------------------------------------------------------------------------
+
+
+def test_a_plain_segment_is_settled_with_its_last_record() -> None:
+    notifier = Notifier(TIMED_OUT)
+    segment = plain(3)
+    notifier.enqueue(segment, 0)
+
+    assert notifier.record_settled(segment, 2, 12, 1) == []
+    assert notifier.record_settled(segment, 0, 10, 2) == []
+    assert notifier.record_settled(segment, 1, 11, 3) == [Report(segment)]
+    assert segment.record_offsets == [10, 11, 12]
+    assert segment.record_errors is None
+    assert segment.state is SegmentState.DELIVERED
+
+
+def test_each_plain_record_has_its_own_error() -> None:
+    notifier = Notifier(TIMED_OUT)
+    segment = plain(3)
+    notifier.enqueue(segment, 0)
+
+    notifier.record_settled(segment, 0, "too large", 0)
+    notifier.record_settled(segment, 1, 11, 0)
+    notifier.record_settled(segment, 2, "no", 0)
+
+    assert segment.record_errors == {0: "too large", 2: "no"}
+    assert segment.record_offsets == [-1, 11, -1]
+
+
+def test_a_plain_record_whose_place_kafka_can_not_tell_has_no_error() -> None:
+    notifier = Notifier(TIMED_OUT)
+    segment = plain()
+    notifier.enqueue(segment, 0)
+
+    assert notifier.record_settled(segment, 0, None, 0) == [Report(segment)]
+    assert segment.record_offsets == [-1]
+    assert segment.record_errors is None
+
+
+# --- deadlines ------------------------------------------------------------------------------------
+
+
+def test_an_upload_that_comes_past_the_deadline_is_not_notified() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier, deadline_ms=100)
+
+    assert notifier.ready([segment], 100) == [Report(segment)]
+    assert (segment.state, segment.error) == (SegmentState.FAILED, TIMED_OUT)
+
+
+def test_an_upload_in_the_last_millisecond_is_notified() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier, deadline_ms=100)
+
+    assert notifier.ready([segment], 99) == [Notify(segment)]
+
+
+def test_what_was_ready_in_time_but_blocked_past_its_deadline_is_not_notified() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (first,) = queued(notifier)
+    (second,) = queued(notifier, deadline_ms=100)
+    notifier.ready([second], 50)
+
+    actions = notifier.ready([first], 150)
+
+    assert notified(actions) == [first]
+    assert (second.state, second.error, second.settled_ms) == (SegmentState.FAILED, TIMED_OUT, 150)
+    assert reported(notifier.acknowledged(first, 1, 151)) == [first, second]
+
+
+def test_a_plain_segment_past_its_deadline_is_not_notified() -> None:
+    notifier = Notifier(TIMED_OUT)
+    segment = plain(deadline_ms=100)
+
+    assert notifier.enqueue(segment, 100) == [Report(segment)]
+    assert segment.error == TIMED_OUT
+
+
+def test_time_alone_fails_what_is_overdue_and_lets_the_rest_go_on() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (first,) = queued(notifier, deadline_ms=100)
+    (second,) = queued(notifier, deadline_ms=200)
+    notifier.ready([second], 0)
+
+    assert notifier.tick(99) == []
+    assert notifier.tick(100) == [Notify(second), Report(first)]
+    assert first.error == TIMED_OUT
+
+
+def test_time_does_not_fail_what_kafka_has() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier, deadline_ms=100)
+    notifier.ready([segment], 0)
+
+    assert notifier.tick(1000) == []
+    assert segment.state is SegmentState.NOTIFYING
+
+
+def test_without_deadlines_time_does_nothing() -> None:
+    notifier = Notifier(TIMED_OUT)
+    queued(notifier)
+
+    assert notifier.next_tick_ms is None
+    assert notifier.tick(1 << 40) == []
+
+
+def test_the_next_tick_is_the_earliest_deadline() -> None:
+    notifier = Notifier(TIMED_OUT)
+    queued(notifier, partition=0, deadline_ms=300)
+    queued(notifier, partition=1, deadline_ms=200)
+    queued(notifier, partition=2, deadline_ms=250)
+
+    assert notifier.next_tick_ms == 200
+    notifier.tick(200)
+    assert notifier.next_tick_ms == 300  # 100 ms later at the earliest, for a scan has its price
+
+
+def test_deadlines_that_pass_in_numbers_are_looked_for_every_100_ms() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (first,) = queued(notifier, deadline_ms=200)
+    (second,) = queued(notifier, deadline_ms=201)
+
+    assert reported(notifier.tick(200)) == [first]
+    assert notifier.tick(299) == []
+    assert reported(notifier.tick(300)) == [second]
+    assert notifier.next_tick_ms is None
+
+
+def test_a_settled_segment_behind_the_head_is_not_timed_out_as_well() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (head,) = queued(notifier)
+    failed, waiting = queued(notifier, 2, deadline_ms=100)
+    notifier.failed([failed], "store is down", 0)
+
+    notifier.tick(100)
+
+    assert (failed.error, waiting.error) == ("store is down", TIMED_OUT)
+    assert head.state is SegmentState.WAITING
+
+
+def test_a_tick_before_the_earliest_deadline_looks_at_nothing() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier, deadline_ms=100)
+    segment.deadline_ms = 0  # would be found overdue if the queue were looked through
+
+    assert notifier.tick(99) == []
+
+
+def test_a_notification_that_found_no_room_in_kafkas_queue_fails_at_its_deadline() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier, deadline_ms=100)
+    notifier.ready([segment], 0)
+
+    assert not notifier.is_too_late(segment, 99)
+    assert notifier.is_too_late(segment, 100)
+    assert notifier.timed_out(segment, 0, 100) == [Report(segment)]
+    assert (segment.state, segment.error) == (SegmentState.FAILED, TIMED_OUT)
+
+
+def test_without_a_deadline_nothing_is_too_late() -> None:
+    assert not Notifier(TIMED_OUT).is_too_late(sealed_segment(), 1 << 60)
+
+
+def test_plain_records_that_found_no_room_fail_and_those_handed_over_keep_their_answers() -> None:
+    notifier = Notifier(TIMED_OUT)
+    segment = plain(3, deadline_ms=100)
+    notifier.enqueue(segment, 0)
+
+    assert notifier.timed_out(segment, 1, 100) == []
+    assert notifier.record_settled(segment, 0, 10, 120) == [Report(segment)]
+    assert segment.record_errors == {1: TIMED_OUT, 2: TIMED_OUT}
+    assert segment.record_offsets == [10, -1, -1]
