@@ -312,17 +312,15 @@ class Debatcher:
                     return
                 if entry.state is EntryState.READY and entry.notification is not None:
                     if flow.run is not None and flow.run.entry is entry:
-                        self._unbegin(flow)
+                        self._unbegin(flow, flow.run)
                     entry.state = EntryState.WAITING
                     self._prefetch.release(entry)
 
-    def _unbegin(self, flow: Flow) -> None:
+    def _unbegin(self, flow: Flow, run: Run) -> None:
         """Go on within the head later, where its run stands now."""
-        run = flow.run
-        if run is not None:
-            flow.needed_position = run.position()
-            run.entry.next_part = 0
-            self._end_run(flow)
+        flow.needed_position = run.position()
+        run.entry.next_part = 0
+        self._end_run(flow)
 
     def _wait(self, entry: Entry) -> None:
         """What belongs to a paused flow waits for its resume before it waits for a fetch."""
@@ -382,11 +380,11 @@ class Debatcher:
         for entry in retrying:
             if not entry.is_reported or now_ms < entry.retry_at_ms:
                 self._retrying.append(entry)
-            elif entry.notification is not None:
-                self._wait(entry)
-            elif entry.failure is not None:
+            elif entry.notification is None and entry.failure is not None:
                 # Nothing to fetch again: a damaged notification stays damaged, and is said again.
                 self._fail(entry, entry.failure, now_ms)
+            else:
+                self._wait(entry)
 
     def next_retry_ms(self) -> int | None:
         """When `tick` has something to do, monotonic; None: nothing waits for a retry."""

@@ -155,11 +155,11 @@ class Prefetch:
         return None
 
     def begin(self, first: Entry) -> list[FetchSection]:
-        """Begin an entry, whether it fits or not, and all fronts of its object that fit."""
+        """Begin a flow's front, whether it fits or not, and all others of its object that fit."""
         store, key = name = _object_of(first)
         taken = [first]
         self.hold(first, first.size_bytes)
-        first.flow.waiting.remove(first)
+        first.flow.waiting.popleft()
         kept: list[Entry] = []
         for entry in self._waiting[name]:
             if entry is first:

@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from blobmsg.core.flow import Entry, EntryState, Flow
+from blobmsg.core.prefetch import Prefetch, size_bytes_of
+from blobmsg.format import Notification
+from tests.helpers.consuming import PRODUCER_ID, notification, object_key, part, part_bytes
+
+if TYPE_CHECKING:
+    from blobmsg.format import Part
+
+KIB = 1024
+
+
+def make_prefetch(**options: Any) -> Prefetch:
+    settings: dict[str, Any] = {
+        "max_bytes": 1 << 30,
+        "fetch_slots": 8,
+        "max_section_bytes": 1 << 20,
+        "gather_ms": 0,
+    }
+    return Prefetch(**{**settings, **options})
+
+
+def waiting(
+    prefetch: Prefetch,
+    *parts: Part,
+    number: int = 0,
+    partition: int = 0,
+    flow: Flow | None = None,
+    kafka_offset: int = 0,
+    store: str = "",
+) -> Entry:
+    """An entry that waits, in a flow of its own unless told otherwise."""
+    told = notification(*parts, key=object_key(number), store=store)
+    entry = Entry(flow or Flow(("flights", partition), None), kafka_offset, told, told.records)
+    entry.size_bytes = size_bytes_of(told)
+    entry.flow.entries.append(entry)
+    prefetch.wait(entry)
+    return entry
+
+
+def ranges(prefetch: Prefetch, now_ms: int = 0) -> list[tuple[int, int]]:
+    return [(s.section.start, s.section.length) for s in prefetch.plan(now_ms)]
+
+
+def test_neighbours_share_a_get() -> None:
+    prefetch = make_prefetch()
+    waiting(prefetch, part(1, 128))
+    waiting(prefetch, part(1, 0))
+
+    assert ranges(prefetch) == [(0, 256)]
+    assert prefetch.fetches_in_flight == 1
+
+
+def test_a_gap_of_up_to_256_kib_is_fetched_along() -> None:
+    prefetch = make_prefetch()
+    waiting(prefetch, part(1, 0))
+    waiting(prefetch, part(1, 128 + 256 * KIB))
+
+    assert ranges(prefetch) == [(0, 256 + 256 * KIB)]
+
+
+def test_a_wider_gap_is_not() -> None:
+    prefetch = make_prefetch()
+    waiting(prefetch, part(1, 0))
+    waiting(prefetch, part(1, 128 + 256 * KIB + 1))
+
+    assert ranges(prefetch) == [(0, 128), (129 + 256 * KIB, 128)]
+
+
+def test_a_get_is_no_larger_than_its_limit() -> None:
+    prefetch = make_prefetch(max_section_bytes=300)
+    for number in range(3):
+        waiting(prefetch, part(1, number * 128))
+
+    assert ranges(prefetch) == [(0, 256), (256, 128)]
+
+
+def test_objects_and_stores_are_told_apart() -> None:
+    prefetch = make_prefetch()
+    waiting(prefetch, part(1), number=1)
+    waiting(prefetch, part(1), number=2)
+    waiting(prefetch, part(1), number=1, store="other")
+
+    sections = prefetch.plan(0)
+
+    assert [(s.store, s.key) for s in sections] == [
+        ("", object_key(1)),
+        ("", object_key(2)),
+        ("other", object_key(1)),
+    ]
+
+
+def test_the_bytes_between_parts_are_charged() -> None:
+    prefetch = make_prefetch()
+    first, second = waiting(prefetch, part(1, 0)), waiting(prefetch, part(1, 1128))
+
+    prefetch.plan(0)
+
+    assert prefetch.held_bytes == 1256
+    assert (first.held_bytes, second.held_bytes) == (128, 1128)
+    prefetch.release(second)
+    assert prefetch.held_bytes == 128
+
+
+def test_gaps_that_memory_has_no_room_for_are_not_fetched() -> None:
+    prefetch = make_prefetch(max_bytes=1255)
+    waiting(prefetch, part(1, 0))
+    waiting(prefetch, part(1, 1128))
+
+    assert ranges(prefetch) == [(0, 128), (1128, 128)]
+    assert prefetch.held_bytes == 256
+
+
+def test_aligned_neighbours_share_a_get_even_when_memory_is_short() -> None:
+    prefetch = make_prefetch(max_bytes=260)
+    waiting(prefetch, part(1, 0))
+    waiting(prefetch, part(1, 135))
+
+    assert ranges(prefetch) == [(0, 263)]
+    assert prefetch.held_bytes == 256
+
+
+def test_parts_that_overlap_are_fetched_once_each() -> None:
+    prefetch = make_prefetch(max_section_bytes=200)
+    entries = [waiting(prefetch, part(1, start)) for start in (0, 100, 110)]
+
+    sections = prefetch.plan(0)
+
+    fetched = [entry for section in sections for entry, _, _ in section.parts]
+    assert sorted(map(id, fetched)) == sorted(map(id, entries))
+    for section in sections:
+        for _, _, inside in section.parts:
+            assert section.section.contains(inside.byte_range)
+
+
+def test_the_same_range_twice_is_one_get() -> None:
+    prefetch = make_prefetch()
+    waiting(prefetch, part(1, 0))
+    waiting(prefetch, part(1, 0))
+
+    (section,) = prefetch.plan(0)
+
+    assert len(section.parts) == 2
+
+
+def test_a_compressed_part_is_charged_as_fetched_and_as_decoded() -> None:
+    assert size_bytes_of(notification(part(3))) == part_bytes(3)
+    assert size_bytes_of(notification(part(3, stored_bytes=50))) == part_bytes(3) + 50
+    assert size_bytes_of(notification(part(1), part(1, 200, stored_bytes=9))) == 2 * 128 + 9
+
+
+def test_no_object_is_begun_when_all_slots_are_taken() -> None:
+    prefetch = make_prefetch(fetch_slots=2)
+    for number in range(3):
+        waiting(prefetch, part(1), number=number)
+
+    assert len(prefetch.plan(0)) == 2
+    assert prefetch.plan(0) == []
+    prefetch.fetches_in_flight -= 1
+    assert len(prefetch.plan(0)) == 1
+
+
+def test_what_does_not_fit_holds_back_what_came_after_it() -> None:
+    prefetch = make_prefetch(max_bytes=300)
+    waiting(prefetch, part(1), number=0)
+    large = waiting(prefetch, part(3), number=1)
+    waiting(prefetch, part(1), number=2)
+
+    assert len(prefetch.plan(0)) == 1
+    assert next(prefetch.waiting()) is large
+
+
+def test_of_an_object_only_what_fits_is_begun() -> None:
+    prefetch = make_prefetch(max_bytes=300)
+    first = waiting(prefetch, part(1, 0))
+    large = waiting(prefetch, part(3, 128))
+    small = waiting(prefetch, part(1, 384))
+
+    assert ranges(prefetch) == [(0, 128), (384, 128)]
+    assert list(prefetch.waiting()) == [large]
+    assert (first.state, small.state) == (EntryState.FETCHING, EntryState.FETCHING)
+
+
+def test_an_entry_can_be_begun_although_it_does_not_fit() -> None:
+    prefetch = make_prefetch(max_bytes=1)
+    entry = waiting(prefetch, part(1))
+    assert prefetch.would_overflow(entry)
+    assert prefetch.plan(0) == []
+
+    assert len(prefetch.begin(entry)) == 1
+
+    assert prefetch.held_bytes == 128
+    assert (entry.state, entry.parts_in_flight) == (EntryState.FETCHING, 1)
+    assert entry.sources == [None]
+
+
+def test_what_is_withdrawn_is_not_fetched() -> None:
+    prefetch = make_prefetch()
+    first, second = waiting(prefetch, part(1, 0)), waiting(prefetch, part(1, 128))
+
+    prefetch.withdraw(first)
+    assert list(prefetch.waiting()) == [second]
+    prefetch.withdraw(second)
+
+    assert not prefetch.has_waiting
+    assert prefetch.plan(0) == []
+
+
+def test_a_partition_is_fetched_from_its_front() -> None:
+    prefetch = make_prefetch()
+    flow = Flow(("flights", 0), None)
+    later = waiting(prefetch, part(1), number=1, flow=flow, kafka_offset=7)
+    retried = waiting(prefetch, part(1), number=2, flow=flow, kafka_offset=5)
+
+    fetched = [entry for section in prefetch.plan(0) for entry, _, _ in section.parts]
+
+    assert fetched == [retried, later]
+
+
+def test_memory_that_is_short_goes_to_the_front_of_a_partition() -> None:
+    prefetch = make_prefetch(max_bytes=200)
+    flow = Flow(("flights", 0), None)
+    later = waiting(prefetch, part(1), number=1, flow=flow, kafka_offset=7)
+    waiting(prefetch, part(1), number=2, flow=flow, kafka_offset=5)
+
+    prefetch.plan(0)
+
+    assert list(prefetch.waiting()) == [later]
+
+
+def test_two_of_one_partition_in_one_object_share_a_get_in_order() -> None:
+    prefetch = make_prefetch()
+    flow = Flow(("flights", 0), None)
+    waiting(prefetch, part(1, 0), flow=flow, kafka_offset=5)
+    waiting(prefetch, part(1, 128), flow=flow, kafka_offset=6)
+
+    assert ranges(prefetch) == [(0, 256)]
+
+
+def test_an_object_gathers_from_when_it_was_first_seen() -> None:
+    prefetch = make_prefetch(gather_ms=25)
+    waiting(prefetch, part(1), number=1)
+    assert ranges(prefetch, 100) == []
+    waiting(prefetch, part(1, 128), number=1)
+
+    assert ranges(prefetch, 124) == []
+    assert ranges(prefetch, 125) == [(0, 256)]
+
+
+def test_an_object_that_comes_back_gathers_anew() -> None:
+    prefetch = make_prefetch(gather_ms=25)
+    waiting(prefetch, part(1), number=1)
+    ranges(prefetch, 100)
+    assert len(ranges(prefetch, 125)) == 1
+    waiting(prefetch, part(1), number=1)
+
+    assert ranges(prefetch, 130) == []
+    assert len(ranges(prefetch, 155)) == 1
+
+
+def test_an_inline_notification_can_not_wait_for_a_fetch() -> None:
+    inline = Notification(
+        parts=(part(1),), sequence=0, producer_id=PRODUCER_ID, key=None, inline=b"x" * 128
+    )
+    entry = Entry(Flow(("flights", 0), None), 0, inline, 1)
+
+    with pytest.raises(AssertionError, match="inline"):
+        make_prefetch().wait(entry)
+
+
+def test_a_plain_record_can_not_wait_for_a_fetch() -> None:
+    entry = Entry(Flow(("flights", 0), None), 0, None, 1)
+
+    with pytest.raises(AssertionError, match="without a notification"):
+        make_prefetch().wait(entry)
