@@ -111,6 +111,7 @@ class BlobConsumer(_ConsumerBase):
         self._consumption = Consumption(
             inner, self._fetcher, settings, view, clock, on_error=self._callbacks.error_cb
         )
+        self._poll = self._consumption.poll
         self._inner = inner
         self._fetcher.start()
         _open.add(self)
@@ -272,7 +273,9 @@ class BlobConsumer(_ConsumerBase):
         """
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
-        return self._consumption.poll(timeout)
+        if timeout is None:
+            raise TypeError("must be real number, not NoneType")
+        return self._poll(timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Several records and events at once.

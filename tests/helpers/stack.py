@@ -6,6 +6,8 @@ are run is `blobmsg.lab`'s business.
 
 from __future__ import annotations
 
+import threading
+import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -84,8 +86,12 @@ def topic_factory(bootstrap_servers: str) -> Callable[..., str]:
 
 def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
     """Return when the metadata names a leader for every partition of the topic."""
-    for _ in range(50):
+    deadline = time.monotonic() + 30
+    look_again = threading.Event()
+    while True:
         found = admin.list_topics(topic, timeout=10).topics[topic].partitions
         if len(found) == partitions and all(p.leader >= 0 for p in found.values()):
             return
-    raise AssertionError(f"topic {topic} has no leaders: {found}")
+        if time.monotonic() > deadline:
+            raise AssertionError(f"topic {topic} has no leaders: {found}")
+        look_again.wait(0.05)  # metadata spreads from the controller; there is no event for it
