@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError, KafkaException
+
+from blobmsg.core.segments import Route, SegmentState
+from blobmsg.delivery_reports import DeliveryReports, kafka_error_of
+from blobmsg.errors import StoreUnavailable
+from tests.helpers.producing import sealed_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from blobmsg.core.segments import SealedSegment
+
+MIB = 1_048_576
+TIMED_OUT = KafkaError(KafkaError._MSG_TIMED_OUT)
+
+
+class Told:
+    """A delivery callback that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[KafkaError | None, Any]] = []
+        self.served: list[int] = []
+
+    def __call__(self, error: KafkaError | None, message: Any) -> None:
+        self.outcomes.append((error, message))
+
+    @property
+    def values(self) -> list[bytes]:
+        return [message.value() for _, message in self.outcomes]
+
+
+class Served:
+    """Where segments go once they are served."""
+
+    def __init__(self) -> None:
+        self.segments: list[SealedSegment] = []
+
+    def __call__(self, segment: SealedSegment) -> None:
+        self.segments.append(segment)
+
+
+def reports(*, only_errors: bool = False, served: Served | None = None) -> DeliveryReports:
+    return DeliveryReports(only_errors=only_errors, segment_served=served or Served())
+
+
+def delivered(callback: Callable[..., Any], *, records: int = 1, **options: Any) -> SealedSegment:
+    segment = sealed_segment(2, records=records, callback=callback, **options)
+    segment.state = SegmentState.DELIVERED
+    segment.kafka_offset = 7
+    segment.opened_ms, segment.settled_ms = 1000, 1250
+    return segment
+
+
+def failed(callback: Callable[..., Any], **options: Any) -> SealedSegment:
+    segment = delivered(callback, **options)
+    segment.state = SegmentState.FAILED
+    segment.kafka_offset = -1
+    segment.error = TIMED_OUT
+    return segment
+
+
+def test_a_report_has_the_records_own_fields() -> None:
+    told, queue = Told(), reports()
+    segment = delivered(told, first_timestamp_ms=500, headers=[[("trace", b"1")]])
+    segment.keys = [b"k"]
+    queue.add_segment(segment)
+
+    assert queue.serve() == 1
+
+    ((error, message),) = told.outcomes
+    assert error is None
+    assert (message.topic(), message.partition()) == ("flights", 2)
+    assert (message.key(), message.value()) == (b"k", b"v")
+    assert message.headers() == [("trace", b"1")]
+    assert message.timestamp() == (TIMESTAMP_CREATE_TIME, 500)
+    assert message.latency() == 0.25
+    assert message.error() is None
+
+
+def test_offsets_are_virtual_and_count_to_the_notifications_end() -> None:
+    told, queue = Told(), reports()
+    queue.add_segment(delivered(told, records=3))
+
+    queue.serve()
+
+    offsets = [message.offset() for _, message in told.outcomes]
+    assert offsets == [8 * MIB - 3, 8 * MIB - 2, 8 * MIB - 1]
+
+
+def test_a_failed_record_has_its_error_and_no_offset() -> None:
+    told, queue = Told(), reports()
+    queue.add_segment(failed(told, records=2))
+
+    queue.serve()
+
+    assert [error for error, _ in told.outcomes] == [TIMED_OUT, TIMED_OUT]
+    assert [message.offset() for _, message in told.outcomes] == [None, None]
+    assert told.outcomes[0][1].error() is TIMED_OUT
+
+
+def test_plain_records_have_an_offset_or_an_error_each() -> None:
+    told, queue = Told(), reports()
+    segment = delivered(told, records=2, route=Route.PLAIN)
+    segment.kafka_offset = -1
+    segment.record_offsets = [41, -1]
+    segment.record_errors = {1: TIMED_OUT}
+    queue.add_segment(segment)
+
+    queue.serve()
+
+    (first_error, first), (second_error, second) = told.outcomes
+    assert (first_error, first.offset()) == (None, 42 * MIB - 1)
+    assert (second_error, second.offset()) == (TIMED_OUT, None)
+
+
+def test_plain_records_that_all_arrived_have_no_errors() -> None:
+    told, queue = Told(), reports()
+    segment = delivered(told, records=2, route=Route.PLAIN)
+    segment.record_offsets = [41, 43]
+    queue.add_segment(segment)
+
+    queue.serve()
+
+    assert [message.offset() for _, message in told.outcomes] == [42 * MIB - 1, 44 * MIB - 1]
+
+
+def test_only_those_who_listen_hear_of_their_records() -> None:
+    told, queue = Told(), reports()
+    segment = delivered(told, records=3)
+    segment.values = [b"0", b"1", b"2"]
+    segment.callback, segment.callbacks = None, [told, None, told]
+    queue.add_segment(segment)
+
+    assert queue.serve() == 2
+    assert told.values == [b"0", b"2"]
+
+
+def test_only_errors_are_told_when_so_configured() -> None:
+    told, served = Told(), Served()
+    queue = reports(only_errors=True, served=served)
+    good, bad = delivered(told), failed(told)
+    queue.add_segment(good)
+    queue.add_segment(bad)
+
+    assert queue.serve() == 1
+    assert [error for error, _ in told.outcomes] == [TIMED_OUT]
+    assert served.segments == [good, bad]
+
+
+def test_reports_and_events_run_in_the_order_they_came() -> None:
+    order: list[str] = []
+    queue = reports()
+    queue.add_segment(delivered(lambda _error, _message: order.append("first")))
+    queue.add_event(lambda: order.append("event"))
+    queue.add_segment(delivered(lambda _error, _message: order.append("second")))
+
+    assert queue.serve() == 3
+    assert order == ["first", "event", "second"]
+
+
+def test_only_events_count_into_the_length() -> None:
+    queue = reports()
+    states = [(len(queue), queue.is_empty)]
+    queue.add_segment(delivered(Told(), records=5))
+    states.append((len(queue), queue.is_empty))
+    queue.add_event(lambda: None)
+    states.append((len(queue), queue.is_empty))
+    queue.serve()
+    states.append((len(queue), queue.is_empty))
+
+    # Records are counted by the buffer until they are served.
+    assert states == [(0, True), (0, False), (1, False), (0, True)]
+
+
+def test_serving_nothing_is_fine() -> None:
+    assert reports().serve() == 0
+
+
+def test_a_segment_is_released_after_its_last_callback() -> None:
+    served = Served()
+    queue = reports(served=served)
+    seen: list[int] = []
+    segment = delivered(lambda _error, _message: seen.append(len(served.segments)), records=2)
+    queue.add_segment(segment)
+
+    queue.serve()
+
+    assert seen == [0, 0]
+    assert served.segments == [segment]
+
+
+def test_the_first_failure_of_a_callback_is_raised_after_all_others_ran() -> None:
+    told, served = Told(), Served()
+    queue = reports(served=served)
+
+    def fails(_error: object, message: Any) -> None:
+        raise ValueError(message.value())
+
+    def event_fails() -> None:
+        raise RuntimeError("later")
+
+    bad = delivered(fails, records=2)
+    good = delivered(told)
+    queue.add_segment(bad)
+    queue.add_event(event_fails)
+    queue.add_segment(good)
+
+    with pytest.raises(ValueError, match="v"):
+        queue.serve()
+
+    assert told.values == [b"v"]
+    assert served.segments == [bad, good]
+    assert queue.is_empty
+
+
+def test_an_interrupt_in_a_callback_leaves_at_once_and_releases_the_segment() -> None:
+    told, served = Told(), Served()
+    queue = reports(served=served)
+
+    def interrupts(_error: object, _message: object) -> None:
+        raise KeyboardInterrupt
+
+    bad = delivered(interrupts)
+    queue.add_segment(bad)
+    queue.add_segment(delivered(told))
+
+    with pytest.raises(KeyboardInterrupt):
+        queue.serve()
+
+    assert served.segments == [bad]
+    assert queue.serve() == 1
+
+
+def test_a_callback_may_serve_others() -> None:
+    told, queue = Told(), reports()
+    queue.add_event(lambda: told.served.append(queue.serve()))
+    queue.add_segment(delivered(told))
+
+    queue.serve()
+
+    assert told.values == [b"v"]
+    assert told.served == [1]
+
+
+def test_any_failure_becomes_a_kafka_error() -> None:
+    ours = StoreUnavailable("the bucket is away")
+
+    assert kafka_error_of(TIMED_OUT) is TIMED_OUT
+    assert kafka_error_of(KafkaException(TIMED_OUT)) is TIMED_OUT
+    assert kafka_error_of(ours) is ours.args[0]
+    assert kafka_error_of(ValueError("odd")).code() == KafkaError._FAIL
+    assert "ValueError: odd" in kafka_error_of(ValueError("odd")).str()
+    assert kafka_error_of(ValueError()).code() == KafkaError._FAIL
+    assert "odd" in kafka_error_of("odd").str()

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import blobmsg
+
+#: What users may import, beside the submodules below.
+PUBLIC = {"BlobConsumer", "BlobProducer", "Message", "__version__"}
+PUBLIC_MODULES = ("blobmsg.errors", "blobmsg.format", "blobmsg.offsets", "blobmsg.testing")
+
+
+def test_the_package_exports_what_it_says() -> None:
+    assert set(blobmsg.__all__) == PUBLIC
+    for name in PUBLIC:
+        assert hasattr(blobmsg, name)
+
+
+def test_nothing_but_modules_is_reachable_besides() -> None:
+    names = {name for name in vars(blobmsg) if not name.startswith("_")}
+    others = {name for name in names - PUBLIC if f"blobmsg.{name}" not in sys.modules}
+
+    assert others == {"annotations"}
+
+
+@pytest.mark.parametrize("module_name", PUBLIC_MODULES)
+def test_public_modules_export_what_they_say(module_name: str) -> None:
+    module = importlib.import_module(module_name)
+
+    assert module.__all__
+    assert len(module.__all__) == len(set(module.__all__))
+    for name in module.__all__:
+        assert hasattr(module, name)
+
+
+def test_the_version_is_a_version() -> None:
+    assert re.fullmatch(r"\d+\.\d+\.\d+", blobmsg.__version__)
+
+
+def test_importing_the_package_loads_no_sdk() -> None:
+    # The base install has none of them, and they take half a second to load.
+    code = (
+        "import sys, blobmsg; "
+        "print([n for n in ('boto3', 'botocore', 'zstandard', 'lz4') if n in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
