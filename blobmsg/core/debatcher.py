@@ -307,20 +307,26 @@ class Debatcher:
         for flow in self._flows.values():
             if not flow.is_paused_by_user:
                 continue
-            for entry in reversed(flow.entries):
+            for entry in list(reversed(flow.entries)):
                 if not self._prefetch.would_overflow(wanted):
                     return
                 if entry.state is EntryState.READY and entry.notification is not None:
-                    if flow.run is not None and flow.run.entry is entry:
-                        self._unbegin(flow, flow.run)
-                    entry.state = EntryState.WAITING
-                    self._prefetch.release(entry)
+                    self._evict(flow, entry)
 
-    def _unbegin(self, flow: Flow, run: Run) -> None:
-        """Go on within the head later, where its run stands now."""
-        flow.needed_position = run.position()
-        run.entry.next_part = 0
+    def _evict(self, flow: Flow, entry: Entry) -> None:
+        entry.state = EntryState.WAITING
+        self._prefetch.release(entry)
+        run = flow.run
+        if run is None or run.entry is not entry:
+            return
+        position = run.position()
         self._end_run(flow)
+        if to_kafka(position) == entry.kafka_offset:
+            flow.needed_position = position
+            entry.next_part = 0
+        else:
+            # Its last record has been taken; fetched again, all of them would come again.
+            flow.entries.popleft()
 
     def _wait(self, entry: Entry) -> None:
         """What belongs to a paused flow waits for its resume before it waits for a fetch."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from blobmsg.core.offsets import (
     VirtualOffset,
-    remaining_records,
     to_kafka,
+    to_virtual,
     virtual_offset_of_first,
 )
 
@@ -149,16 +149,16 @@ class Entry:
     def first_offset(self) -> VirtualOffset:
         """The virtual offset of its first record that is not handed out yet.
 
-        Of a notification that can't be read, whose records nobody can count, the last one's: the
-        offset behind it is where the next one begins.
+        A seek or commit there brings all of it: a notification that can't be read, whose records
+        nobody can count, begins at the start of its Kafka offset.
         """
-        first = virtual_offset_of_first(self.kafka_offset, max(1, self.record_count))
+        first = to_virtual(self.kafka_offset)
+        if self.record_count:
+            first = virtual_offset_of_first(self.kafka_offset, self.record_count)
         needed = self.flow.needed_position
-        if needed is None or needed < 0 or to_kafka(needed) != self.kafka_offset:
-            return first
-        if remaining_records(needed) is None or (self.record_count and needed < first):
-            return first
-        return VirtualOffset(needed)
+        if needed is not None and to_kafka(needed) == self.kafka_offset:
+            return VirtualOffset(max(first, needed))
+        return first
 
 
 class Flow:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -246,7 +247,8 @@ class DebatcherMachine(RuleBasedStateMachine):
             return
         self.core.sought((TOPIC, number), self._go_to(partition, data))
         assert self.core.flows[TOPIC, number].position() is None
-        assert self.core.flows[TOPIC, number].stored_position() == partition.stored
+        if not self.skips_missing:  # what was skipped moves it, too
+            assert self.core.flows[TOPIC, number].stored_position() == partition.stored
 
     def _go_to(self, partition: Partition, data: st.DataObject) -> int | None:
         """Draw a place in the log, as the virtual offset a user gives and as the model has it."""
@@ -440,6 +442,9 @@ class DebatcherMachine(RuleBasedStateMachine):
 class SkippingDebatcherMachine(DebatcherMachine):
     skips_missing = True
 
+
+# A failure takes minutes to shrink, and only then says how to repeat it.
+pytestmark = pytest.mark.timeout(400)
 
 MACHINE_SETTINGS = settings(max_examples=200, stateful_step_count=60, deadline=None)
 

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -38,7 +39,6 @@ from tests.helpers.producing import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import pytest
 
 TOPICS = ("flights", "weather")
 PARTITIONS = 3
@@ -396,6 +396,9 @@ class First:
 class TimelessProducerMachine(ProducerMachine):
     has_deadline = False
 
+
+# A failure takes minutes to shrink, and only then says how to repeat it.
+pytestmark = pytest.mark.timeout(400)
 
 MACHINE_SETTINGS = settings(max_examples=200, stateful_step_count=60, deadline=None)
 

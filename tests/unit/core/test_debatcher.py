@@ -493,7 +493,7 @@ def test_a_damaged_notification_is_reported_again_and_again() -> None:
     core.damaged_received(flow, 3, MISSING, 0)
 
     (entry,) = take(core)
-    assert entry.first_offset() == 4 * MIB - 1
+    assert entry.first_offset() == 3 * MIB
     assert take(core) == []
     core.tick(500)
     assert take(core) == [entry]
@@ -659,6 +659,26 @@ def test_what_a_paused_partition_holds_gives_way_and_comes_back() -> None:
     core.paused_by_user(KEY, is_paused=False)
     fetch(core)
     assert take(core) == labels(0, 2)
+    assert core.held_bytes == 0
+
+
+def test_what_gives_way_when_its_last_record_is_taken_does_not_come_back() -> None:
+    core = make_core(prefetch_max_bytes=part_bytes(3))
+    paused, other = core.assigned(KEY, None), core.assigned(OTHER, None)
+    blob(core, paused, 0, 1, 2)
+    blob(core, paused, 1, 1)
+    fetch(core)
+    assert take(core, 3) == labels(0, 0, 1, 2)
+    core.paused_by_user(KEY, is_paused=True)
+    blob(core, other, 0, 3)
+    fetch(core)
+    assert take(core) == labels(0, 0, 1, 2, partition=1)
+
+    core.paused_by_user(KEY, is_paused=False)
+    fetch(core)
+
+    assert paused.position() == 1 * MIB
+    assert take(core) == labels(1, 0)
     assert core.held_bytes == 0
 
 

@@ -31,8 +31,8 @@ def test_a_run_knows_the_virtual_offset_of_its_next_record() -> None:
         (10, 8 * MIB - 3, 8 * MIB - 3),  # its last three
         (10, 7 * MIB - 3, 8 * MIB - 10),  # of the notification before
         (10, 8 * MIB - 11, 8 * MIB - 10),  # more than it has
-        (0, None, 8 * MIB - 1),  # nobody can count its records
-        (0, 7 * MIB, 8 * MIB - 1),
+        (0, None, 7 * MIB),  # nobody can count its records
+        (0, 7 * MIB, 7 * MIB),
         (0, 8 * MIB - 3, 8 * MIB - 3),
     ],
 )
