@@ -1,11 +1,12 @@
 """What a producer must know of topics before it can batch for them, read from the cluster.
 
 Asks for partitions, leaders' racks, retention and clean-up; decides what is assumed where the
-cluster does not answer. Never keeps records.
+cluster does not answer: what it said last, and a guess only if it never did. Never keeps records.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,8 @@ _WEEK_MS: Final = 7 * 24 * 3600 * 1000
 _CONFIG_TIMEOUT_S: Final = 2.0
 _METADATA_TIMEOUT_S: Final = 10.0
 _DEFAULT_MESSAGE_MAX_BYTES: Final = 1_048_588  # the broker's own default
+# On Python 3.10 a future's time-out is a class of its own.
+_NO_ANSWER: Final = (KafkaException, TimeoutError, concurrent.futures.TimeoutError)
 
 
 class UnknownTopic(LookupError):
@@ -51,6 +54,8 @@ class TopicFacts:
         segment_ms: Its `segment.ms`.
         is_compacted: Kafka must see the keys, so it stays plain.
         max_message_bytes: Its `max.message.bytes`.
+        is_complete: False if its settings or the brokers' racks could not be read now: what stands
+            here is older or a guess, and asking again soon may tell more.
     """
 
     destination_zones: tuple[str, ...]
@@ -59,6 +64,7 @@ class TopicFacts:
     segment_ms: int
     is_compacted: bool
     max_message_bytes: int
+    is_complete: bool
 
 
 class TopicDirectory:
@@ -81,7 +87,11 @@ class TopicDirectory:
         self._settings = settings
         self._warned: set[str] = set()
         self._refuses_configs = False
+        # By topic, as last read. A guess in their place would let objects expire before their
+        # notifications and batch records of a compacted topic.
+        self._known_configs: dict[str, dict[str, str]] = {}
         self._racks: dict[int, str] = {}
+        self._is_complete = True  # of the topic that is being read
 
     def read(self, topic: str) -> TopicFacts:
         """Ask the cluster about one topic.
@@ -101,14 +111,17 @@ class TopicDirectory:
         if not metadata.partitions:
             raise UnknownTopic(topic)
         leaders = {number: p.leader for number, p in metadata.partitions.items()}
+        self._is_complete = True
         configs = self._configs(topic)
+        destination_zones = self._destinations(leaders)
         return TopicFacts(
-            destination_zones=self._destinations(leaders),
+            destination_zones=destination_zones,
             unavailable=frozenset(number for number, leader in leaders.items() if leader < 0),
             retention_class=retention_class(self._retention_ms(topic, configs)),
             segment_ms=_int_of(configs, "segment.ms", _WEEK_MS),
             is_compacted="compact" in configs.get("cleanup.policy", ""),
             max_message_bytes=_int_of(configs, "max.message.bytes", _DEFAULT_MESSAGE_MAX_BYTES),
+            is_complete=self._is_complete,
         )
 
     def _retention_ms(self, topic: str, configs: Mapping[str, str]) -> int:
@@ -126,19 +139,43 @@ class TopicDirectory:
 
     def _configs(self, topic: str) -> dict[str, str]:
         if self._refuses_configs:
-            return {}
+            return self._guess(topic, "the cluster did not tell another topic's")
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             future = self._admin.describe_configs([resource], request_timeout=_CONFIG_TIMEOUT_S)[
                 resource
             ]
             entries = future.result(_CONFIG_TIMEOUT_S + 1.0)
-        except (KafkaException, TimeoutError) as error:
-            # One slow answer is enough when the user has said what we would ask for.
-            self._refuses_configs = self._settings.retention_ms is not None
-            logger.info("settings of topic %s can't be read: %s", topic, error)
-            return {}
-        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        except _NO_ANSWER as error:
+            known = self._known_configs.get(topic)
+            if known is not None:
+                self._is_complete = False
+                logger.info("settings of topic %s can't be read now, kept: %r", topic, error)
+                return known
+            # One slow answer is enough when the user has said what we would ask for, and the
+            # cluster has never told anything.
+            self._refuses_configs = (
+                self._settings.retention_ms is not None and not self._known_configs
+            )
+            self._is_complete = self._refuses_configs
+            return self._guess(topic, error)
+        configs = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        self._known_configs[topic] = configs
+        return configs
+
+    def _guess(self, topic: str, why: object) -> dict[str, str]:
+        self._warn_once(
+            f"configs {topic}",
+            "settings of topic %s can't be read (%s): until they can it is taken as not compacted, "
+            "with segments of 7 days; its objects are kept %s",
+            topic,
+            why if isinstance(why, str) else repr(why),
+            "7 days, set blobmsg.retention.ms to say otherwise"
+            if self._settings.retention_ms is None
+            else "as blobmsg.retention.ms says",
+        )
+        self._warned.add(f"retention {topic}")  # said above
+        return {}
 
     def _destinations(self, leaders: Mapping[int, int]) -> tuple[str, ...]:
         destination = self._settings.destination
@@ -157,14 +194,15 @@ class TopicDirectory:
             try:
                 cluster = self._admin.describe_cluster(request_timeout=_CONFIG_TIMEOUT_S)
                 nodes = cluster.result(_CONFIG_TIMEOUT_S + 1.0).nodes
-            except (KafkaException, TimeoutError) as error:
+            except _NO_ANSWER as error:
+                self._is_complete = False
                 self._warn_once(
                     "racks",
                     "the brokers' racks can't be read (%s): blobmsg.destination=leader has one "
-                    "lane for all zones until they can",
+                    "lane for the zones of brokers not known until they can",
                     error,
                 )
-                return {}
+                return self._racks
             self._racks = {
                 node.id: self._settings.canonical_zone(node.rack) for node in nodes if node.rack
             }

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import concurrent.futures
 import logging
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 DAY_MS = 24 * HOUR_MS
 AWAY = KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker"))
+# The last one is a class of its own on Python 3.10.
+FAILURES = [AWAY, TimeoutError(), concurrent.futures.TimeoutError()]
 
 
 class Answer:
@@ -109,6 +113,7 @@ def test_a_topic_is_read_with_its_settings() -> None:
     assert facts.segment_ms == 2 * HOUR_MS
     assert not facts.is_compacted
     assert facts.max_message_bytes == 2_000_000
+    assert facts.is_complete
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete", "delete,compact"])
@@ -160,7 +165,7 @@ def test_partitions_without_a_leader_are_told() -> None:
 # --- settings that can't be read ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("failure", [AWAY, TimeoutError()])
+@pytest.mark.parametrize("failure", FAILURES)
 def test_unreadable_settings_mean_a_week_and_one_warning(
     failure: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -174,6 +179,7 @@ def test_unreadable_settings_mean_a_week_and_one_warning(
     assert facts.segment_ms == 7 * DAY_MS
     assert facts.max_message_bytes == 1_048_588
     assert not facts.is_compacted
+    assert not facts.is_complete
     assert len(caplog.messages) == 1
     assert "flights" in caplog.messages[0]
     assert "blobmsg.retention.ms" in caplog.messages[0]
@@ -193,10 +199,11 @@ def test_a_cluster_that_does_not_tell_settings_is_asked_once_when_the_user_has_t
     cluster = Cluster(configs=TimeoutError())
     topics = directory(cluster, retention_ms=str(HOUR_MS))
 
-    topics.read("flights")
+    first = topics.read("flights")
     topics.read("flights")
 
     assert cluster.asked.count("configs") == 1
+    assert first.is_complete  # asking again would tell no more
 
 
 def test_a_cluster_that_does_not_tell_settings_is_asked_again_when_they_matter() -> None:
@@ -205,7 +212,61 @@ def test_a_cluster_that_does_not_tell_settings_is_asked_again_when_they_matter()
     topics.read("flights")
     cluster.configs = {"retention.ms": str(HOUR_MS)}
 
-    assert topics.read("flights").retention_class.name == "1h"
+    facts = topics.read("flights")
+
+    assert facts.retention_class.name == "1h"
+    assert facts.is_complete
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("ours", [{}, {"retention_ms": str(HOUR_MS)}])
+def test_what_is_known_of_a_topic_outlives_a_failed_read(
+    failure: BaseException, ours: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(
+        configs={
+            "retention.ms": str(365 * DAY_MS),
+            "segment.ms": str(HOUR_MS),
+            "cleanup.policy": "compact",
+            "max.message.bytes": "2000000",
+        }
+    )
+    topics = directory(cluster, **ours)
+    before = topics.read("flights")
+
+    with caplog.at_level(logging.WARNING, "blobmsg.topics"):
+        cluster.configs = failure
+        after = topics.read("flights")
+        cluster.configs = {"retention.ms": str(6 * HOUR_MS), "segment.ms": str(DAY_MS)}
+        at_last = topics.read("flights")
+
+    assert after == replace(before, is_complete=False)
+    assert (after.is_compacted, after.segment_ms) == (True, HOUR_MS)
+    assert (at_last.is_compacted, at_last.segment_ms, at_last.is_complete) == (False, DAY_MS, True)
+    assert caplog.messages == []
+
+
+def test_a_guess_is_warned_of_also_when_the_user_has_told_the_retention(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    topics = directory(Cluster(configs=AWAY), retention_ms=str(HOUR_MS))
+
+    with caplog.at_level(logging.WARNING, "blobmsg.topics"):
+        topics.read("flights")
+        topics.read("flights")
+
+    (message,) = caplog.messages
+    assert "not compacted" in message
+
+
+def test_a_topic_without_retention_in_its_settings_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, "blobmsg.topics"):
+        facts = read(Cluster(configs={"segment.ms": str(HOUR_MS)}))
+
+    assert facts.retention_class.name == "7d"
+    assert ["retention.ms" in message for message in caplog.messages] == [True]
 
 
 # --- destinations ---------------------------------------------------------------------------------
@@ -254,7 +315,7 @@ def test_racks_are_asked_for_once_until_a_new_broker_leads() -> None:
     assert cluster.asked.count("cluster") == 2
 
 
-@pytest.mark.parametrize("failure", [AWAY, TimeoutError()])
+@pytest.mark.parametrize("failure", FAILURES)
 def test_unreadable_racks_mean_one_lane_and_one_warning(
     failure: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -269,6 +330,18 @@ def test_unreadable_racks_mean_one_lane_and_one_warning(
 
     racks = [message for message in caplog.messages if "racks" in message]
     assert len(racks) == 1
+
+
+def test_known_racks_outlive_a_failed_read() -> None:
+    cluster = Cluster(leaders={0: 1, 1: 2})
+    topics = directory(cluster, destination="leader")
+    topics.read("flights")
+    cluster.leaders, cluster.racks = {0: 1, 1: 3}, AWAY
+
+    facts = topics.read("flights")
+
+    assert facts.destination_zones == ("az1", "")
+    assert not facts.is_complete
 
 
 def test_brokers_without_racks_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
