@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["SharedResources", "StoreLease", "shared"]
 
 _T = TypeVar("_T")
+_CLOSED: Final = "the client is closed: its stores can't be used any more"
 
 
 class StoreLease:
@@ -42,44 +43,85 @@ class StoreLease:
         self.counters = counters
 
 
+class _Held:
+    """A resource and the count of its users. Threads: under the registry's lock."""
+
+    __slots__ = ("resource", "users")
+
+    def __init__(self, resource: Any) -> None:
+        self.resource = resource
+        self.users = 1
+
+
 class SharedResources:
     """A registry with a count of users per resource.
 
-    Threads: any; the lock guards `_held`, and opening happens under it, so that two clients that
-    start together share one resource.
+    Threads: any; the lock guards `_held` and `_opening`. A resource opens outside of it, while
+    others that want the same one wait for the opener: so two clients that start together share it,
+    and garbage collection meanwhile may end a forgotten client, which releases in the same thread.
+    Such a release can also come amid the few lines under the lock, hence an RLock, and each change
+    there is one step.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._held: dict[Hashable, tuple[Any, int]] = {}
+        self._lock = threading.RLock()
+        self._held: dict[Hashable, _Held] = {}
+        self._opening: dict[Hashable, threading.Event] = {}
 
     def acquire(self, name: Hashable, open_resource: Callable[[], _T]) -> _T:
         """Share a resource.
 
         Args:
             name: What tells it apart.
-            open_resource: Makes it, when nobody holds it yet.
+            open_resource: Makes it, when nobody holds it yet. Must not acquire the same name.
+        """
+        opened = threading.Event()
+        while True:
+            with self._lock:
+                held = self._held.get(name)
+                if held is not None:
+                    held.users += 1
+                    if self._held.get(name) is held:
+                        resource: _T = held.resource
+                        return resource
+                    continue  # its last user let go between the two lines above
+                opening = self._opening.setdefault(name, opened)
+            if opening is opened:
+                return self._open(name, open_resource, opened)
+            opening.wait()
+
+    def _open(self, name: Hashable, open_resource: Callable[[], _T], opened: threading.Event) -> _T:
+        try:
+            resource = open_resource()
+            held = _Held(resource)
+            with self._lock:
+                self._held[name] = held
+            return resource
+        finally:
+            with self._lock:
+                self._opening.pop(name, None)
+            opened.set()
+
+    def release(self, name: Hashable) -> Any | None:
+        """Let go of a resource; returns it when nobody holds it any more, to be closed.
+
+        Does nothing if nobody holds it, as in the child of a fork.
         """
         with self._lock:
             held = self._held.get(name)
-            resource: _T = open_resource() if held is None else held[0]
-            self._held[name] = (resource, 1 if held is None else held[1] + 1)
-            return resource
-
-    def release(self, name: Hashable) -> Any | None:
-        """Let go of a resource; returns it when nobody holds it any more, to be closed."""
-        with self._lock:
-            resource, users = self._held[name]
-            if users > 1:
-                self._held[name] = (resource, users - 1)
+            if held is None:
+                return None
+            held.users = users = held.users - 1
+            if users:
                 return None
             del self._held[name]
-            return resource
+            return held.resource
 
     def forget_all(self) -> None:
         """After a fork, in the child: what the parent holds is not ours to use or close."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._held = {}
+        self._opening = {}
 
 
 #: Of this process.
@@ -94,27 +136,42 @@ class Stores:
     Args:
         settings: The client's.
 
-    Threads: any.
+    Threads: any; the lock guards `_leases` and `_is_closed`. It is not held while a store opens,
+    and is an RLock: garbage collection can close a client's stores in a thread that is in here.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._leases: dict[str, StoreLease] = {}
+        self._is_closed = False
 
     def get(self, name: str = "") -> StoreLease:
         """The store of this name, opened at the first call.
 
         Raises:
             ConfigError: The client's settings have no store of this name.
+            RuntimeError: After `close`.
         """
         with self._lock:
             lease = self._leases.get(name)
-            if lease is None:
-                url = resolve_store_url(name, self._settings)
-                lease = shared.acquire(self._name(url), lambda: self._open(url))
-                self._leases[name] = lease
+            is_closed = self._is_closed
+        if lease is not None:
             return lease
+        if is_closed:
+            raise RuntimeError(_CLOSED)
+        url = resolve_store_url(name, self._settings)
+        lease = shared.acquire(self._name(url), lambda: self._open(url))
+        with self._lock:
+            is_closed = self._is_closed
+            is_surplus = is_closed or name in self._leases
+            if not is_surplus:
+                self._leases[name] = lease
+        if is_surplus:  # another thread has taken this client's share, or closed it, meanwhile
+            self._release(lease)
+        if is_closed:
+            raise RuntimeError(_CLOSED)
+        return lease
 
     def _open(self, url: str) -> StoreLease:
         counters = StoreCounters()
@@ -136,12 +193,16 @@ class Stores:
         return totals
 
     def close(self) -> None:
-        """Let go of all; idempotent."""
+        """Let go of all; idempotent, and each share goes back once however many threads close."""
         with self._lock:
-            leases, self._leases = list(self._leases.values()), {}
-        for lease in leases:
-            if shared.release(self._name(lease.url)) is not None:
-                lease.store.close()
+            self._is_closed = True
+            leases, self._leases = self._leases, {}
+        for lease in leases.values():
+            self._release(lease)
+
+    def _release(self, lease: StoreLease) -> None:
+        if shared.release(self._name(lease.url)) is not None:
+            lease.store.close()
 
 
 def acquire_cache(limit_bytes: int) -> MemoryCache:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,9 +11,10 @@ from blobmsg import resources
 from blobmsg.config import parse_settings
 from blobmsg.errors import ConfigError
 from blobmsg.resources import SharedResources, Stores, acquire_cache, freeze, release_cache, shared
+from blobmsg.store.open import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from blobmsg.config import Settings
@@ -82,6 +83,120 @@ def test_what_failed_to_open_is_not_held() -> None:
     assert opened.count == 1
 
 
+def test_a_resource_may_be_released_while_another_opens() -> None:
+    # As garbage collection does that ends a forgotten client in the thread that opens.
+    registry, opened = SharedResources(), Opened()
+    first = registry.acquire("store", opened)
+    released: list[object] = []
+
+    def opens() -> object:
+        released.append(registry.release("store"))
+        return object()
+
+    thread = threading.Thread(target=registry.acquire, args=("admin", opens), daemon=True)
+    thread.start()
+    thread.join(5)
+
+    assert not thread.is_alive()
+    assert released == [first]
+
+
+def test_a_resource_may_be_released_amid_the_lock() -> None:
+    registry, opened = SharedResources(), Opened()
+    first = registry.acquire("store", opened)
+    released: list[object] = []
+
+    def release() -> None:
+        with registry._lock:
+            released.append(registry.release("store"))
+
+    thread = threading.Thread(target=release, daemon=True)
+    thread.start()
+    thread.join(5)
+
+    assert released == [first]
+
+
+def test_a_resource_whose_last_user_lets_go_while_it_is_acquired_is_opened_anew() -> None:
+    class Collecting(dict[object, object]):
+        """Lets go at the first look, as garbage collection may between two lines."""
+
+        armed = False
+
+        def get(self, name: object, default: object = None) -> object:
+            found = super().get(name, default)
+            if self.armed:
+                self.armed = False
+                registry.release(name)
+            return found
+
+    registry, opened = SharedResources(), Opened()
+    first = registry.acquire("store", opened)
+    held = Collecting(registry._held)
+    registry._held = held  # type: ignore[assignment]
+    held.armed = True
+
+    second = registry.acquire("store", opened)
+
+    assert second is not first
+    assert registry.release("store") is second
+
+
+def test_a_resource_opens_while_another_does() -> None:
+    registry, opened = SharedResources(), Opened()
+    opening, go_on = threading.Event(), threading.Event()
+
+    def opens() -> object:
+        opening.set()
+        assert go_on.wait(5)
+        return object()
+
+    thread = threading.Thread(target=registry.acquire, args=("slow", opens))
+    thread.start()
+    assert opening.wait(5)
+    registry.acquire("quick", opened)
+    go_on.set()
+    thread.join()
+
+    assert opened.count == 1
+    assert set(registry._held) == {"slow", "quick"}
+
+
+def test_who_waits_for_an_open_that_fails_tries_it_himself() -> None:
+    registry, opened = SharedResources(), Opened()
+    opening, go_on = threading.Event(), threading.Event()
+    errors: list[OSError] = []
+
+    def fails() -> object:
+        opening.set()
+        assert go_on.wait(5)
+        raise OSError("away")
+
+    def first() -> None:
+        try:
+            registry.acquire("store", fails)
+        except OSError as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=first),
+        threading.Thread(target=registry.acquire, args=("store", opened)),
+    ]
+    threads[0].start()
+    assert opening.wait(5)
+    threads[1].start()
+    go_on.set()
+    for thread in threads:
+        thread.join()
+
+    assert len(errors) == 1
+    assert opened.count == 1
+
+
+def test_a_release_of_what_nobody_holds_does_nothing() -> None:
+    assert SharedResources().release("store") is None
+
+
 def test_clients_that_start_together_share_one_resource() -> None:
     registry, opened = SharedResources(), Opened()
     start = threading.Barrier(8)
@@ -104,7 +219,9 @@ def test_clients_that_start_together_share_one_resource() -> None:
 def test_a_child_process_holds_nothing_of_its_parents() -> None:
     registry, opened = SharedResources(), Opened()
     registry.acquire("store", opened)
-    registry._lock.acquire()  # another thread of the parent was at it when it forked
+    other = threading.Thread(target=registry._lock.acquire)
+    other.start()  # another thread of the parent was at it when it forked
+    other.join()
 
     registry.forget_all()
 
@@ -217,6 +334,63 @@ def test_the_last_user_closes_the_store(monkeypatch: pytest.MonkeyPatch) -> None
         counts.append(store.closed)
 
     assert counts == [0, 0, 1, 1]
+
+
+def test_a_closed_client_opens_no_store() -> None:
+    unused, used = Stores(settings()), Stores(settings())
+    used.get()
+
+    for stores in (unused, used):
+        stores.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            stores.get()
+
+    assert shared._held == {}
+
+
+def test_a_store_that_opens_while_its_client_closes_is_let_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stores = Stores(settings())
+
+    def closes(*args: Any, **options: Any) -> Any:
+        stores.close()
+        return open_store(*args, **options)
+
+    monkeypatch.setattr(resources, "open_store", closes)
+
+    with pytest.raises(RuntimeError, match="closed"):
+        stores.get()
+
+    assert shared._held == {}
+
+
+def test_threads_of_one_client_take_one_share_and_give_it_back_once() -> None:
+    stores, other = Stores(settings()), Stores(settings())
+    kept = other.get()
+
+    _at_once(stores.get)
+    (held,) = shared._held.values()
+    assert held.users == 2
+    _at_once(stores.close)
+
+    assert held.users == 1
+    assert other.get() is kept
+    other.close()
+
+
+def _at_once(call: Callable[[], object]) -> None:
+    start = threading.Barrier(8)
+
+    def run() -> None:
+        start.wait()
+        call()
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 # --- cache and names ------------------------------------------------------------------------------
