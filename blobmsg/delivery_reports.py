@@ -1,11 +1,12 @@
 """Outcomes on their way to the user: what only `poll`, `flush` and `close` may run.
 
-Keeps reports and events in order and runs callbacks; decides nothing about outcomes. Records
+Keeps reports and events in order and runs callbacks; decides nothing about outcomes. Segments
 without a callback never come here.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,21 @@ if TYPE_CHECKING:
 
     from blobmsg.core.segments import SealedSegment
 
-__all__ = ["DeliveryReports"]
+__all__ = ["DeliveryReports", "kafka_error_of"]
+
+
+class _Serving:
+    """The segment whose callbacks run now."""
+
+    __slots__ = ("begun", "indices", "message_of", "segment")
+
+    def __init__(self, segment: SealedSegment) -> None:
+        self.segment = segment
+        # One iterator for all who serve: a callback that flushes, another thread, and the next
+        # call after an interrupt all go on at the next record.
+        self.indices = iter(range(segment.record_count))
+        self.begun = 0  # records whose callback has been called, or has nothing to be called
+        self.message_of = _messages(segment)
 
 
 class DeliveryReports:
@@ -28,9 +43,10 @@ class DeliveryReports:
 
     Args:
         only_errors: `delivery.report.only.error`.
-        segment_served: Told of each segment once its callbacks ran; frees its memory.
+        segment_served: Told of each segment once its callbacks were called; frees its memory.
 
-    Threads: `add_*` any; `serve` any, one report is served once.
+    Threads: any; a record's callback is called once. `_lock` guards `_queue`, `_events` and the
+    change of `_serving`; callbacks run without it.
     """
 
     def __init__(
@@ -38,24 +54,31 @@ class DeliveryReports:
     ) -> None:
         self._only_errors = only_errors
         self._segment_served = segment_served
+        self._lock = threading.Lock()
         self._queue: deque[SealedSegment | Callable[[], None]] = deque()
+        self._events = 0
+        self._serving: _Serving | None = None
 
     def __len__(self) -> int:
-        """Events that are no records: those are counted until their callback ran."""
-        return sum(1 for item in self._queue if callable(item))
+        """Events in the queue that are no records, less records that are served but not freed."""
+        serving = self._serving
+        return self._events - (0 if serving is None else serving.begun)
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to serve."""
-        return not self._queue
+        return not self._queue and self._serving is None
 
     def add_segment(self, segment: SealedSegment) -> None:
         """Queue a settled segment that somebody listens to."""
-        self._queue.append(segment)
+        with self._lock:
+            self._queue.append(segment)
 
     def add_event(self, run: Callable[[], None]) -> None:
         """Queue the call of a user's callback."""
-        self._queue.append(run)
+        with self._lock:
+            self._queue.append(run)
+            self._events += 1
 
     def serve(self) -> int:
         """Run all callbacks that are due.
@@ -64,38 +87,49 @@ class DeliveryReports:
             How many ran.
 
         Raises:
-            BaseException: What the first failing callback raised, after all the others ran.
+            Exception: What the first failing callback raised, after all the others ran.
+            BaseException: An interrupt, at once; the next call goes on behind it.
         """
         served = 0
-        failures: list[BaseException] = []
+        failures: list[Exception] = []
         while True:
-            try:
-                item = self._queue.popleft()
-            except IndexError:
+            item = self._next()
+            if item is None:
                 break
-            if callable(item):
+            if isinstance(item, _Serving):
+                served += self._serve_segment(item, failures)
+            else:
                 served += 1
                 try:
                     item()
                 except Exception as error:  # noqa: BLE001  (raised below, after the others ran)
                     failures.append(error)
-            else:
-                try:
-                    served += self._serve_segment(item, failures)
-                finally:
-                    self._segment_served(item)
         if failures:
             raise failures[0]
         return served
 
-    def _serve_segment(self, segment: SealedSegment, failures: list[BaseException]) -> int:
+    def _next(self) -> _Serving | Callable[[], None] | None:
+        with self._lock:
+            if self._serving is not None:
+                return self._serving
+            if not self._queue:
+                return None
+            item = self._queue.popleft()
+            if callable(item):
+                self._events -= 1
+                return item
+            self._serving = _Serving(item)
+            return self._serving
+
+    def _serve_segment(self, serving: _Serving, failures: list[Exception]) -> int:
         served = 0
-        messages = _messages(segment)
-        for record_index in range(segment.record_count):
+        segment = serving.segment
+        for record_index in serving.indices:
+            serving.begun = record_index + 1
             callback = segment.callback_of(record_index)
             if callback is None:
                 continue
-            message = messages(record_index)
+            message = serving.message_of(record_index)
             error = message.error()
             if error is None and self._only_errors:
                 continue
@@ -104,6 +138,12 @@ class DeliveryReports:
                 callback(error, message)
             except Exception as failure:  # noqa: BLE001  (raised by `serve`)
                 failures.append(failure)
+        with self._lock:
+            is_done = self._serving is serving
+            if is_done:
+                self._serving = None
+        if is_done:
+            self._segment_served(segment)
         return served
 
 
@@ -114,14 +154,18 @@ def _messages(segment: SealedSegment) -> Callable[[int], Message]:
     timestamps_ms = segment.timestamps_ms
     latency_s = (segment.settled_ms - segment.opened_ms) / 1000
     failed = segment.error if segment.state is SegmentState.FAILED else None
-    first = virtual_offset_of_first(segment.kafka_offset, segment.record_count)
+    first = (
+        None
+        if segment.kafka_offset < 0
+        else virtual_offset_of_first(segment.kafka_offset, segment.record_count)
+    )
     offsets, errors = segment.record_offsets, segment.record_errors
 
     def message(index: int) -> Message:
         error: KafkaError | None = failed
-        offset: int | None = first + index
+        offset: int | None = None if first is None else first + index
         if offsets is not None:
-            offset = virtual_offset_of_first(offsets[index], 1)
+            offset = virtual_offset_of_first(offsets[index], 1) if offsets[index] >= 0 else None
             if errors is not None and index in errors:
                 error = errors[index]
         return Message(

@@ -10,6 +10,7 @@ import atexit
 import itertools
 import logging
 import os
+import threading
 import time
 import uuid
 import weakref
@@ -110,6 +111,9 @@ class BlobProducer(_ProducerBase):
         inner_conf = inner_producer_config(kafka_conf, settings, view)
         self._inner = _StockProducer({**inner_conf, **self._inner_callbacks()})
         self._passthrough: confluent_kafka.Producer | None = None
+        self._lock = threading.Lock()  # guards the making of `_passthrough` and the first close
+        self._is_closing = False
+        self._credentials: tuple[str, str] | None = None
         self._stores = Stores(settings)
         if settings.store_url is not None:
             self._stores.get()  # a wrong url or a missing extra shows here, not at the first upload
@@ -145,6 +149,9 @@ class BlobProducer(_ProducerBase):
 
     def _on_statistics(self, text: str) -> None:
         self._statistics.take(text)
+        self._queue_statistics(text)
+
+    def _queue_statistics(self, text: str) -> None:
         self._queue_event(self._callbacks.stats_cb, text)
 
     def _on_error(self, error: KafkaError) -> None:
@@ -303,17 +310,27 @@ class BlobProducer(_ProducerBase):
         headers: Any,
     ) -> None:
         """Produce to a topic that does not use the store, with the user's own settings."""
-        if self._passthrough is None:
-            conf = {**plain_producer_config(self._kafka_conf), **self._inner_callbacks()}
-            if self._default_on_delivery is not None:
-                conf["on_delivery"] = self._default_on_delivery
-            self._passthrough = _StockProducer(conf)
+        passthrough = self._made_passthrough()
         arguments: dict[str, Any] = {"partition": partition, "timestamp": timestamp}
         if callback is not None:
             arguments["on_delivery"] = callback
         if headers is not None:
             arguments["headers"] = headers
-        self._passthrough.produce(topic, value, key, **arguments)
+        passthrough.produce(topic, value, key, **arguments)
+
+    def _made_passthrough(self) -> confluent_kafka.Producer:
+        with self._lock:
+            if self._passthrough is None:
+                conf = {**plain_producer_config(self._kafka_conf), **self._inner_callbacks()}
+                # Its wire bytes are none of ours; the user hears of its statistics all the same.
+                conf["stats_cb"] = weakly(self._queue_statistics)
+                if self._default_on_delivery is not None:
+                    conf["on_delivery"] = self._default_on_delivery
+                made = _StockProducer(conf)
+                if self._credentials is not None:
+                    made.set_sasl_credentials(*self._credentials)
+                self._passthrough = made
+            return self._passthrough
 
     # --- waiting ------------------------------------------------------------------------------
 
@@ -355,13 +372,15 @@ class BlobProducer(_ProducerBase):
         return self._flush(_seconds(timeout))
 
     def _flush(self, timeout_s: float) -> int:
-        started = time.monotonic()
-        remaining = self._pipeline.flush(timeout_s)
-        if self._passthrough is not None:
-            if timeout_s >= 0:
-                timeout_s = max(0.0, timeout_s - (time.monotonic() - started))
-            remaining += self._passthrough.flush(timeout_s)
-        return remaining
+        deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
+        while True:
+            remaining = self._pipeline.flush(_rest_s(deadline))
+            if self._passthrough is None:
+                return remaining
+            remaining += self._passthrough.flush(_rest_s(deadline))
+            # Again when a callback of one has produced to the other.
+            if not self._pipeline.undelivered or (deadline and time.monotonic() >= deadline):
+                return remaining
 
     def close(self) -> bool:
         """Flush for at most `message.timeout.ms`, then release everything. Idempotent.
@@ -375,16 +394,20 @@ class BlobProducer(_ProducerBase):
             if self._unusable is _CLOSED:
                 return True
             raise RuntimeError(self._unusable)
+        with self._lock:
+            if self._is_closing:
+                return True  # another thread, or a callback of this close, is at it
+            self._is_closing = True
         timeout_s = self._message_timeout_s or -1.0
-        remaining = 0
         try:
-            remaining = self._flush(timeout_s)
+            self._flush(timeout_s)
         finally:
+            remaining = len(self)
             self._unusable = _CLOSED
             _open.discard(self)
             self._release()
-        if remaining:
-            logger.warning("closed with %d records undelivered", remaining)
+            if remaining:
+                logger.warning("closed with %d records undelivered", remaining)
         return True
 
     def _release(self) -> None:
@@ -445,9 +468,11 @@ class BlobProducer(_ProducerBase):
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for all connections to Kafka; as stock."""
         self._check_usable()
-        self._inner.set_sasl_credentials(username, password)
-        if self._passthrough is not None:
-            self._passthrough.set_sasl_credentials(username, password)
+        with self._lock:
+            self._credentials = (username, password)
+            self._inner.set_sasl_credentials(username, password)
+            if self._passthrough is not None:
+                self._passthrough.set_sasl_credentials(username, password)
 
     def stats(self) -> dict[str, int]:
         """Counters since the start: records, batches, notifications, requests, bytes.
@@ -517,6 +542,10 @@ def _seconds(timeout: object) -> float:
     if not isinstance(timeout, (int, float)):
         raise TypeError(f"must be real number, not {type(timeout).__name__}")
     return float(timeout)
+
+
+def _rest_s(deadline: float | None) -> float:
+    return -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
 
 
 def _refuse(what: str, feature: str) -> NoReturn:

@@ -272,10 +272,9 @@ class ProducerPipeline:
         """
         with self._lock:
             memory = self._memory
-            if (
-                memory.records_bytes + payload_bytes > memory.record_limit_bytes
-                or memory.records >= memory.limit_records
-            ) and memory.records:
+            if self._fatal is not None:
+                raise KafkaException(self._fatal)
+            if memory.is_full_for(payload_bytes):
                 self._refuse_full()
             known = self._topics.get(topic)
             if known is None or not known.is_known:
@@ -394,13 +393,14 @@ class ProducerPipeline:
     def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Columns]]:
         """See `UploadOutcomes`."""
         with self._changed:
-            while not self._core.memory.may_encode(batch.size_bytes):
+            while not self._is_stopping:
+                waiting = [s for s in batch.segments if s.state is SegmentState.WAITING]
+                if not waiting:
+                    return []
+                if self._core.reserve_object(batch):
+                    return [(segment, columns_of(segment)) for segment in waiting]
                 self._changed.wait(1.0)
-            return [
-                (segment, columns_of(segment))
-                for segment in batch.segments
-                if segment.state is SegmentState.WAITING
-            ]
+            return []
 
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
         """See `UploadOutcomes`."""
@@ -414,7 +414,7 @@ class ProducerPipeline:
         """See `UploadOutcomes`."""
         with self._changed:
             self.counters["object_bytes"] += object_bytes
-            self._core.object_released(object_bytes)
+            self._core.object_released(batch, object_bytes)
             self._dispatch(self._core.uploaded(batch, parts, self._clock.now_ms()))
             self._changed.notify_all()
 
@@ -433,9 +433,22 @@ class ProducerPipeline:
             cause=type(error).__name__,
         )
         with self._changed:
-            self._core.object_released(object_bytes)
+            self._core.object_released(batch, object_bytes)
             self._dispatch(self._core.upload_failed(batch, kafka_error, now_ms))
             self._changed.notify_all()
+
+    def begin_inline(self, segment: SealedSegment) -> Columns | None:
+        """See `UploadOutcomes`."""
+        with self._lock:
+            return columns_of(segment) if segment.state is SegmentState.WAITING else None
+
+    def inline_failed(self, segment: SealedSegment, error: BaseException) -> None:
+        """See `UploadOutcomes`."""
+        with self._changed:
+            failed = self._core.notifier.failed(
+                [segment], kafka_error_of(error), self._clock.now_ms()
+            )
+            self._dispatch(failed)
 
     def inline_encoded(self, segment: SealedSegment, part: Part, data: bytes) -> None:
         """See `UploadOutcomes`."""
@@ -483,6 +496,14 @@ class ProducerPipeline:
         """Hand over what is due, in order, until the inner producer's queue is full."""
         while self._outbox:
             segment = self._outbox[0]
+            now_ms = self._clock.now_ms()
+            if self._core.notifier.is_too_late(segment, now_ms):
+                with self._lock:
+                    notifier = self._core.notifier
+                    self._dispatch(notifier.timed_out(segment, self._outbox_record, now_ms))
+                self._outbox.popleft()
+                self._outbox_record = 0
+                continue
             try:
                 if segment.route is Route.PLAIN:
                     self._produce_plain(segment)
@@ -623,6 +644,7 @@ class ProducerPipeline:
             segment_ms=facts.segment_ms,
             is_plain=facts.is_compacted,
         )
+        topic.lanes.inline_max_bytes = facts.max_message_bytes - _ENVELOPE_BYTES
         topic.unavailable = facts.unavailable
         topic.is_known, topic.is_missing = True, False
         topic.next_read_ms = now_ms + max(1000, self._view.topic_metadata_refresh_interval_ms)
@@ -686,6 +708,7 @@ class ProducerPipeline:
             for name, topic in self._topics.items():
                 while topic.pending and topic.pending[0].opened_ms <= oldest_ms:
                     self._fail_pending(name, topic.pending.popleft(), error)
+            self._changed.notify_all()
 
     def _fail_pending(self, topic: str, record: _Pending, error: KafkaError) -> None:
         segment = SealedSegment(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from blobmsg.core.segments import Batch
 from blobmsg.format.batch_object import encode_batch_object, encode_object_segment
 from blobmsg.format.checksum import crc32
 from blobmsg.format.part import Part
@@ -22,7 +21,7 @@ from blobmsg.store.crc32_combine import object_crc32
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from blobmsg.core.segments import SealedSegment
+    from blobmsg.core.segments import Batch, SealedSegment
     from blobmsg.format.batch_object import EncodedSegment
     from blobmsg.format.codec import Codec
     from blobmsg.store.base import Store
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["UploadOutcomes", "Uploader"]
 
 logger = logging.getLogger("blobmsg.uploader")
+
+_Job = TypeVar("_Job")
 
 # "No limit" as a deadline: about 35 years of monotonic time.
 NO_DEADLINE_MS: Final = 1 << 40
@@ -54,8 +55,16 @@ class UploadOutcomes(Protocol):
         """The object is not stored, or nobody knows; its memory is free again."""
         ...
 
+    def begin_inline(self, segment: SealedSegment) -> Columns | None:
+        """The records of an inline segment; None when it has failed meanwhile."""
+        ...
+
     def inline_encoded(self, segment: SealedSegment, part: Part, data: bytes) -> None:
         """An inline segment's bytes are made."""
+        ...
+
+    def inline_failed(self, segment: SealedSegment, error: BaseException) -> None:
+        """An inline segment's bytes can't be made."""
         ...
 
     def thread_failed(self, error: BaseException) -> None:
@@ -93,11 +102,28 @@ class Uploader:
         self._outcomes = outcomes
         self._codec = codec
         self._producer_id = producer_id
-        self._jobs: queue.SimpleQueue[Batch | SealedSegment | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        # Inline segments have a thread of their own: they need no store, so one that hangs must
+        # not hold them up.
+        self._inline: queue.SimpleQueue[SealedSegment | None] = queue.SimpleQueue()
+        self._is_stopping = False
         self._threads = [
-            threading.Thread(target=self._run, name=f"{name}-upload-{number}", daemon=True)
+            threading.Thread(
+                target=self._run,
+                args=(self._batches, self._upload),
+                name=f"{name}-upload-{number}",
+                daemon=True,
+            )
             for number in range(threads)
         ]
+        self._threads.append(
+            threading.Thread(
+                target=self._run,
+                args=(self._inline, self._encode_inline),
+                name=f"{name}-inline",
+                daemon=True,
+            )
+        )
 
     def start(self) -> None:
         """Start the threads."""
@@ -106,32 +132,31 @@ class Uploader:
 
     def upload(self, batch: Batch) -> None:
         """Queue a batch."""
-        self._jobs.put(batch)
+        self._batches.put(batch)
 
     def encode_inline(self, segment: SealedSegment) -> None:
         """Queue a segment whose bytes are to travel in its notification."""
-        self._jobs.put(segment)
+        self._inline.put(segment)
 
     def stop(self) -> None:
-        """End the threads when they have done what is queued; does not wait for them."""
+        """End the threads; what is queued is not begun any more. Does not wait for them."""
+        self._is_stopping = True
         for _ in self._threads:
-            self._jobs.put(None)
+            self._batches.put(None)
+        self._inline.put(None)
 
     def join(self, timeout_s: float) -> None:
         """Wait for the threads to end, together at most `timeout_s`."""
         for thread in self._threads:
             thread.join(timeout_s / len(self._threads))
 
-    def _run(self) -> None:
+    def _run(self, jobs: queue.SimpleQueue[_Job | None], do: Callable[[_Job], None]) -> None:
         while True:
-            job = self._jobs.get()
-            if job is None:
+            job = jobs.get()
+            if job is None or self._is_stopping:
                 return
             try:
-                if isinstance(job, Batch):
-                    self._upload(job)
-                else:
-                    self._encode_inline(job)
+                do(job)
             except BaseException as error:
                 logger.critical("an upload thread ended by a defect", exc_info=True)
                 self._outcomes.thread_failed(error)
@@ -167,8 +192,15 @@ class Uploader:
         self._outcomes.uploaded(batch, parts, object_bytes)
 
     def _encode_inline(self, segment: SealedSegment) -> None:
-        encoded = self._encode(segment, columns_of(segment), "")
-        data = b"".join(encoded.chunks)
+        columns = self._outcomes.begin_inline(segment)
+        if columns is None:
+            return
+        try:
+            encoded = self._encode(segment, columns, "")
+            data = b"".join(encoded.chunks)
+        except Exception as error:  # noqa: BLE001  (the failure goes to the records' reports)
+            self._outcomes.inline_failed(segment, error)
+            return
         part = Part(
             byte_range=ByteRange(0, len(data)),
             records=encoded.records,

@@ -42,6 +42,7 @@ class TopicLanes:
 
     __slots__ = (
         "destination_zones",
+        "inline_max_bytes",
         "is_plain",
         "open_segments",
         "partition_count",
@@ -57,6 +58,7 @@ class TopicLanes:
         self.destination_zones: Sequence[str] = ()
         self.retention_class: RetentionClass | None = None
         self.segment_ms = 0
+        self.inline_max_bytes = 1 << 31  # of an encoded segment, by the topic's `max.message.bytes`
         self.is_plain = False  # compacted topics: Kafka must see the keys
 
 

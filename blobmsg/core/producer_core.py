@@ -9,7 +9,7 @@ the notifier), `records_reported`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from blobmsg.core.events import EncodeInline, ProducerAction, UploadBatch
 from blobmsg.core.segments import Batch, Lane, Route, SealedSegment
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from blobmsg.format.notification import Part
 
 __all__ = ["BufferMemory", "ProducerCore"]
+
+# A segment without its keys and values: itself, its part, its places in two queues; and for each
+# record its timestamp.
+_SEGMENT_REST_BYTES: Final = 1024
+_RECORD_REST_BYTES: Final = 8
 
 
 class BufferMemory:
@@ -64,6 +69,14 @@ class BufferMemory:
         """All that is charged now."""
         return self.records_bytes + self.object_bytes + self.inline_bytes
 
+    def is_full_for(self, payload_bytes: int) -> bool:
+        """Whether a record of this size must wait; an empty buffer takes any."""
+        return self.records > 0 and (
+            self.records_bytes + payload_bytes > self.record_limit_bytes
+            or self.held_bytes + payload_bytes > self.limit_bytes
+            or self.records >= self.limit_records
+        )
+
     def may_encode(self, size_bytes: int) -> bool:
         """Whether an object of this size may be built now.
 
@@ -90,6 +103,7 @@ class ProducerCore:
         self.notifier = notifier
         self.memory = memory
         self._inline_max_bytes = inline_max_bytes
+        self._reserved: set[int] = set()  # numbers of batches that are being encoded
 
     def seal(self, lane: Lane, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
         """Seal one lane; uploads and encodings first, in the order segments were opened."""
@@ -141,7 +155,7 @@ class ProducerCore:
         """
         if segment.is_settled:
             return []
-        if len(data) > self._inline_max_bytes:
+        if len(data) > min(self._inline_max_bytes, lanes.inline_max_bytes):
             return [UploadBatch(self.batcher.make_batch_of(segment, lanes, timestamp_ms))]
         segment.part = part
         segment.inline = data
@@ -162,29 +176,52 @@ class ProducerCore:
         """The object can't be stored in time, or at all."""
         return self.notifier.failed(batch.segments, error, now_ms)
 
+    def reserve_object(self, batch: Batch) -> bool:
+        """Whether the batch may be encoded now; its size is charged from here on."""
+        if not self.memory.may_encode(batch.size_bytes):
+            return False
+        self._reserved.add(batch.number)
+        self.memory.object_bytes += batch.size_bytes
+        return True
+
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
         """The batch's object is built; records that nobody waits for live on in it alone."""
+        self._end_reservation(batch)
         self.memory.object_bytes += object_bytes
         for segment in batch.segments:
             if not segment.has_callbacks:
                 self._free_records(segment)
 
-    def object_released(self, size_bytes: int) -> None:
-        """An encoded object's bytes are free again."""
+    def object_released(self, batch: Batch, size_bytes: int) -> None:
+        """The batch's upload has ended: its object's bytes (0: never built) are free again."""
+        self._end_reservation(batch)
         self.memory.object_bytes -= size_bytes
+
+    def _end_reservation(self, batch: Batch) -> None:
+        if batch.number in self._reserved:
+            self._reserved.remove(batch.number)
+            self.memory.object_bytes -= batch.size_bytes
 
     def records_reported(self, segments: Iterable[SealedSegment]) -> None:
         """The segments' records have left the buffer: reported, or nobody listens."""
         memory = self.memory
         for segment in segments:
             memory.records -= segment.record_count
-            self._free_records(segment)
+            memory.records_bytes -= segment.charged_bytes
+            segment.charged_bytes = 0
+            segment.drop_columns()
             if segment.inline is not None:
                 memory.inline_bytes -= len(segment.inline)
                 segment.inline = None
 
     def _free_records(self, segment: SealedSegment) -> None:
-        # The charge goes with them: an object may be encoded after its records timed out.
-        self.memory.records_bytes -= segment.charged_bytes
-        segment.charged_bytes = 0
+        # The charge goes with them: an object may be encoded after its records timed out. What is
+        # left of the segment until its report is charged too, else a Kafka that is away would let
+        # them pile up without limit.
+        rest_bytes = 0
+        if not segment.is_settled:
+            rest_bytes = _SEGMENT_REST_BYTES + _RECORD_REST_BYTES * segment.record_count
+            rest_bytes = min(segment.charged_bytes, rest_bytes)
+        self.memory.records_bytes -= segment.charged_bytes - rest_bytes
+        segment.charged_bytes = rest_bytes
         segment.drop_columns()

@@ -192,11 +192,11 @@ class ProducerMachine(RuleBasedStateMachine):
         if not self.waiting_uploads:
             return
         batch = self.waiting_uploads[0]
-        if not self.core.memory.may_encode(batch.size_bytes):
+        segments = [s for s in batch.segments if s.state is SegmentState.WAITING]
+        if segments and not self.core.reserve_object(batch):
             event("an object waits for memory")
             return
         self.waiting_uploads.popleft()
-        segments = [s for s in batch.segments if s.state is SegmentState.WAITING]
         if segments:
             self.uploads.append(Upload(batch, segments, 0))
 
@@ -211,7 +211,7 @@ class ProducerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), succeeds=st.sampled_from([True, True, True, False]))
     def end_upload(self, data: st.DataObject, succeeds: bool) -> None:
         upload = self.uploads.pop(data.draw(st.integers(0, len(self.uploads) - 1), "which"))
-        self.core.object_released(upload.object_bytes)
+        self.core.object_released(upload.batch, upload.object_bytes)
         if succeeds and upload.object_bytes:
             for segment in upload.segments:
                 self.durable.update(_ids(segment))
@@ -335,7 +335,9 @@ class ProducerMachine(RuleBasedStateMachine):
         memory = self.core.memory
         reported = sum(map(len, self.reported.values()))
         assert memory.records == self.next_id - reported + self.unserved_records
-        assert memory.object_bytes == sum(upload.object_bytes for upload in self.uploads)
+        assert memory.object_bytes == sum(
+            upload.object_bytes or upload.batch.size_bytes for upload in self.uploads
+        )
         assert memory.records_bytes >= 0
         assert memory.inline_bytes >= 0
         if memory.records == 0:

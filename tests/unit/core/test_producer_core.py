@@ -198,7 +198,7 @@ def test_records_are_held_until_they_are_reported() -> None:
 
     made.core.object_encoded(batch_of(segment), 80)
     assert memory.held_bytes == 6 + 96 + 80  # the callback wants the record back
-    made.core.object_released(80)
+    made.core.object_released(batch_of(segment), 80)
     assert memory.held_bytes == 6 + 96
     made.core.records_reported([segment])
     assert (memory.records, memory.held_bytes) == (0, 0)
@@ -206,14 +206,15 @@ def test_records_are_held_until_they_are_reported() -> None:
 
 def test_records_nobody_waits_for_live_on_in_their_object_alone() -> None:
     made = bench()
-    made.append(b"12345")
+    for _ in range(8):
+        made.append(b"v" * 90)
     (segment,) = sealed(made)
 
     made.core.object_encoded(batch_of(segment), 80)
 
-    assert made.core.memory.held_bytes == 80
+    assert made.core.memory.held_bytes == 80 + 1024 + 8 * 8  # and what is left of the segment
     assert segment.values == []
-    made.core.object_released(80)
+    made.core.object_released(batch_of(segment), 80)
     made.core.records_reported([segment])
     assert (made.core.memory.records, made.core.memory.held_bytes) == (0, 0)
 
@@ -226,7 +227,7 @@ def test_records_that_time_out_while_their_object_is_encoded_are_released_once()
 
     made.core.records_reported([segment])
     made.core.object_encoded(batch_of(segment), 80)
-    made.core.object_released(80)
+    made.core.object_released(batch_of(segment), 80)
 
     assert (made.core.memory.records, made.core.memory.records_bytes) == (0, 0)
 
@@ -253,7 +254,7 @@ def test_inline_bytes_are_held_until_the_report() -> None:
     inline_encoded(made, silent, 50)
 
     assert memory.inline_bytes == 150
-    assert memory.records_bytes == 97  # of the one somebody waits for
+    assert memory.records_bytes == 97 + 97  # small ones leave as much as they took
     made.core.records_reported([loud, silent])
     assert (memory.records, memory.held_bytes) == (0, 0)
 
@@ -268,6 +269,45 @@ def test_inline_bytes_of_a_failed_segment_are_not_kept() -> None:
     assert inline_encoded(made, segment, 50, DEADLINE_MS) == []
     assert inline_encoded(made, segment, 200, DEADLINE_MS) == []
     assert made.core.memory.held_bytes == 0
+
+
+def test_a_batch_is_charged_from_the_moment_it_may_be_encoded() -> None:
+    made = bench()
+    made.append(b"12345", callback=heard)
+    (segment,) = sealed(made)
+    batch, memory = batch_of(segment), made.core.memory
+
+    assert made.core.reserve_object(batch)
+    assert memory.object_bytes == batch.size_bytes
+    made.core.object_encoded(batch, 80)
+    assert memory.object_bytes == 80
+    made.core.object_released(batch, 80)
+    assert memory.object_bytes == 0
+
+
+def test_a_batch_that_was_never_encoded_gives_its_reservation_back() -> None:
+    made = bench()
+    made.append(b"12345", callback=heard)
+    (segment,) = sealed(made)
+
+    assert made.core.reserve_object(batch_of(segment))
+    made.core.object_released(batch_of(segment), 0)
+
+    assert made.core.memory.object_bytes == 0
+
+
+def test_objects_and_inline_bytes_count_against_new_records() -> None:
+    memory = BufferMemory(1000, 0, None)
+    memory.records, memory.records_bytes = 1, 100
+    assert not memory.is_full_for(100)
+
+    memory.inline_bytes = 850
+
+    assert memory.is_full_for(100)
+
+
+def test_an_empty_buffer_takes_a_record_of_any_size() -> None:
+    assert not BufferMemory(1000, 0, None).is_full_for(5000)
 
 
 def test_one_object_is_always_admitted() -> None:
