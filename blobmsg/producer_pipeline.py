@@ -66,6 +66,8 @@ _IDLE_S: Final = 0.2
 _ENVELOPE_BYTES: Final = 1024
 _TOPIC_RETRY_S: Final = 0.25
 _TOPIC_RETRY_MAX_S: Final = 5.0
+# A topic whose settings could not be read is asked again so soon.
+_INCOMPLETE_REFRESH_MS: Final = 30_000
 # One line per cause in this time, however many records fail of it.
 _LOG_EVERY_S: Final = 60.0
 
@@ -647,7 +649,10 @@ class ProducerPipeline:
         topic.lanes.inline_max_bytes = facts.max_message_bytes - _ENVELOPE_BYTES
         topic.unavailable = facts.unavailable
         topic.is_known, topic.is_missing = True, False
-        topic.next_read_ms = now_ms + max(1000, self._view.topic_metadata_refresh_interval_ms)
+        refresh_ms = max(1000, self._view.topic_metadata_refresh_interval_ms)
+        if not facts.is_complete:
+            refresh_ms = min(refresh_ms, _INCOMPLETE_REFRESH_MS)
+        topic.next_read_ms = now_ms + refresh_ms
         topic.retry_s = _TOPIC_RETRY_S
         while topic.pending:
             self._place(topic, topic.pending.popleft(), now_ms)

@@ -1,0 +1,170 @@
+"""The pipeline's threads on a Kafka that is a few lines of Python: what happens when it is away."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from blobmsg.clock import SystemClock
+from blobmsg.config import parse_settings
+from blobmsg.core.segments import SegmentState
+from blobmsg.format.object_key import retention_class
+from blobmsg.kafka_settings import KafkaView
+from blobmsg.producer_pipeline import ProducerPipeline
+from blobmsg.resources import Stores
+from blobmsg.topic_directory import TopicFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TOPIC = "orders"
+
+
+class Kafka:
+    """The inner producer: full, or acknowledging at the next poll."""
+
+    def __init__(self, *, is_full: bool) -> None:
+        self.is_full = is_full
+        self._acknowledge: list[Callable[[], None]] = []
+        self._offset = 0
+        self._pause = threading.Event()
+
+    def produce(self, topic: str, *, on_delivery: Callable[..., None], **_: Any) -> None:
+        if self.is_full:
+            raise BufferError("Local: Queue full")
+        message = SimpleNamespace(offset=lambda offset=self._offset: offset)
+        self._offset += 1
+        self._acknowledge.append(lambda: on_delivery(None, message))
+
+    def poll(self, timeout: float) -> int:
+        due, self._acknowledge = self._acknowledge, []
+        for acknowledge in due:
+            acknowledge()
+        if not due:
+            self._pause.wait(timeout)
+        return len(due)
+
+
+class Directory:
+    """Every topic has one partition."""
+
+    def read(self, _topic: str) -> TopicFacts:
+        return TopicFacts(
+            destination_zones=("",),
+            unavailable=frozenset(),
+            retention_class=retention_class(3_600_000),
+            segment_ms=3_600_000,
+            is_compacted=False,
+            max_message_bytes=1_000_000,
+            is_complete=True,
+        )
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., ProducerPipeline]]:
+    made: list[ProducerPipeline] = []
+
+    def start(kafka: Kafka, **conf: Any) -> ProducerPipeline:
+        settings, kafka_conf = parse_settings(
+            {"blobmsg.store.url": "memory://test-pipeline", **conf}, {}
+        )
+        pipeline = ProducerPipeline(
+            kafka,
+            settings,
+            KafkaView.parse(kafka_conf),
+            directory=Directory(),  # type: ignore[arg-type]
+            stores=Stores(settings),
+            clock=SystemClock(),
+            name="test",
+            producer_id=bytes(16),
+        )
+        pipeline.start()
+        made.append(pipeline)
+        return pipeline
+
+    yield start
+    for pipeline in made:
+        pipeline.stop(2.0)
+
+
+def append(pipeline: ProducerPipeline, value: bytes, callback: Callable[..., Any] | None) -> None:
+    pipeline.append(TOPIC, None, value, 0, 1, None, callback, len(value))
+
+
+@pytest.mark.parametrize("route", ["inline", "plain"])
+def test_what_kafkas_full_queue_keeps_waiting_times_out(
+    start: Callable[..., ProducerPipeline], route: str
+) -> None:
+    told: list[int] = []
+    pipeline = start(Kafka(is_full=True), **{"blobmsg.route": route, "message.timeout.ms": 2000})
+
+    for _ in range(20):
+        append(pipeline, b"v", lambda error, _message: told.append(error.code()))
+
+    assert pipeline.flush(10) == 0
+    assert told == [KafkaError._MSG_TIMED_OUT] * 20
+
+
+def test_inline_bytes_that_kafka_does_not_take_are_bounded(
+    start: Callable[..., ProducerPipeline],
+) -> None:
+    kafka = Kafka(is_full=True)
+    pipeline = start(kafka, **{"blobmsg.route": "inline", "queue.buffering.max.kbytes": 8192})
+    value = bytes(10_000)
+
+    def fill() -> None:
+        for _ in range(20_000):  # 200 MB
+            append(pipeline, value, None)
+
+    with pytest.raises(BufferError):
+        fill()
+
+    assert pipeline._memory.held_bytes <= 8192 * 1024 + len(value) + 96
+    kafka.is_full = False
+    assert pipeline.flush(10) == 0
+    assert pipeline._memory.held_bytes == 0
+
+
+def test_a_callback_may_flush_what_it_produces(start: Callable[..., ProducerPipeline]) -> None:
+    told: list[bytes] = []
+    pipeline = start(Kafka(is_full=False), **{"blobmsg.route": "blob"})
+    remaining: list[int] = []
+
+    def heard(error: KafkaError | None, message: Any) -> None:
+        assert error is None
+        told.append(message.value())
+        if message.value() == b"0":
+            append(pipeline, b"again", heard)
+            remaining.append(pipeline.flush(10))
+
+    for number in range(3):
+        append(pipeline, b"%d" % number, heard)
+
+    assert pipeline.flush(10) == 0
+    assert remaining == [0]
+    assert told == [b"0", b"1", b"2", b"again"]
+
+
+def test_a_segment_that_has_failed_is_not_encoded_any_more(
+    start: Callable[..., ProducerPipeline],
+) -> None:
+    pipeline = start(Kafka(is_full=False))
+    segment = SimpleNamespace(state=SegmentState.FAILED)
+
+    assert pipeline.begin_inline(segment) is None  # type: ignore[arg-type]
+
+
+def test_a_defect_in_a_thread_stops_the_producer_from_taking_more(
+    start: Callable[..., ProducerPipeline],
+) -> None:
+    pipeline = start(Kafka(is_full=False))
+
+    pipeline.thread_failed(ValueError("a defect"))
+
+    with pytest.raises(Exception, match="a defect") as caught:
+        append(pipeline, b"v", None)
+    assert caught.value.args[0].fatal()
