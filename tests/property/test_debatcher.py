@@ -319,8 +319,9 @@ class DebatcherMachine(RuleBasedStateMachine):
             return
         assert entry.failure is not None
         assert entry.failure.kind is not FailureKind.TRANSIENT
+        wanted = next(i for i in partition.pending if i[1:2] == (entry.kafka_offset,))
+        self._pass_skipped(number, partition, wanted)
         head = partition.pending[0]
-        assert head[1] == entry.kafka_offset
         if partition.is_stuck:
             return
         assert entry.first_offset() == (head[1] + 1) * FULL - entry.record_count + head[2]
