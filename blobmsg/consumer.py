@@ -273,7 +273,7 @@ class BlobConsumer(_ConsumerBase):
         """
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
-        if timeout is None:
+        if timeout is None:  # pyright: ignore[reportUnnecessaryComparison]
             raise TypeError("must be real number, not NoneType")
         return self._poll(timeout)
 

@@ -21,7 +21,8 @@ try:
 except ImportError:  # no wheel for this platform
     pass
 else:
-    _crc32 = zlib_ng.crc32  # pyright: ignore[reportUnknownMemberType]
+    # Its stub names no type for the data.
+    _crc32 = zlib_ng.crc32  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 __all__ = ["crc32"]
 
