@@ -123,21 +123,42 @@ class BlobConsumer(_ConsumerBase):
             "stats_cb": weakly(self._on_statistics),
             "on_commit": weakly(self._on_commit),
         }
-        for name in ("error_cb", "throttle_cb", "logger"):
-            if getattr(self._callbacks, name) is not None:
-                callbacks[name] = getattr(self._callbacks, name)
+        if self._callbacks.error_cb is not None:
+            callbacks["error_cb"] = weakly(self._on_error)
+        if self._callbacks.throttle_cb is not None:
+            callbacks["throttle_cb"] = weakly(self._on_throttle)
+        if self._callbacks.logger is not None:
+            callbacks["logger"] = self._callbacks.logger
         return callbacks
+
+    def _call_user(self, callback: Callable[..., Any] | None, *arguments: Any) -> None:
+        """Run a user's callback inside the inner client, which must not see it raise.
+
+        The inner client would drop the messages that it has at hand; the exception surfaces from
+        `poll`, `consume` or `close` once they are safe.
+        """
+        if callback is None:
+            return
+        try:
+            callback(*arguments)
+        except Exception as error:  # noqa: BLE001  (raised by `Consumption` and `close`)
+            self._consumption.callback_failures.append(error)
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._call_user(self._callbacks.error_cb, error)
+
+    def _on_throttle(self, event: object) -> None:
+        self._call_user(self._callbacks.throttle_cb, event)
 
     def _on_statistics(self, text: str) -> None:
         self._statistics.take(text)
-        if self._callbacks.stats_cb is not None:
-            self._callbacks.stats_cb(text)
+        self._call_user(self._callbacks.stats_cb, text)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if error is None:
             self._consumption.confirmed(partitions)
-        if self._callbacks.on_commit is not None:
-            self._callbacks.on_commit(error, [_to_user(partition) for partition in partitions])
+        translated = [_to_user(partition) for partition in partitions]
+        self._call_user(self._callbacks.on_commit, error, translated)
 
     @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -184,9 +205,8 @@ class BlobConsumer(_ConsumerBase):
     def _on_assigned(self, _inner: object, partitions: list[TopicPartition]) -> None:
         """A rebalance gave partitions: the user's callback, then assign unless it did."""
         self._was_assigned = False
-        if self._on_assign_by_user is not None:
-            self._on_assign_by_user(self, partitions)
-        if not self._was_assigned:
+        self._call_user(self._on_assign_by_user, self, partitions)
+        if not self._was_assigned:  # also when it raised, as stock does
             self._consumption.assign(partitions, is_incremental=self._is_cooperative)
 
     def _on_revoked(self, _inner: object, partitions: list[TopicPartition]) -> None:
@@ -207,13 +227,10 @@ class BlobConsumer(_ConsumerBase):
         consumption = self._consumption
         consumption.stop_delivery(partitions)
         keys = [(p.topic, p.partition) for p in partitions]
-        try:
-            if callback is not None:
-                callback(self, partitions)
-        finally:
-            if consumption.commits_automatically and not is_lost:
-                consumption.commit_stored(keys, asynchronous=False)
-            consumption.forget(keys)
+        self._call_user(callback, self, partitions)
+        if consumption.commits_automatically and not is_lost:
+            consumption.commit_stored(keys, asynchronous=False)
+        consumption.forget(keys)
 
     def unsubscribe(self) -> None:
         """Leave the group."""
@@ -247,6 +264,7 @@ class BlobConsumer(_ConsumerBase):
         """Read nothing."""
         self._check_usable()
         self._consumption.unassign(None)
+        self._was_assigned = True
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Stop reading these partitions."""
@@ -548,6 +566,8 @@ class BlobConsumer(_ConsumerBase):
             self._unusable = _CLOSED
             _open.discard(self)
             self._release()
+        if self._consumption.callback_failures:
+            raise self._consumption.callback_failures.popleft()
 
     def _release(self) -> None:
         self._consumption.forget(self._consumption.keys())

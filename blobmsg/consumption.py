@@ -75,7 +75,7 @@ class Consumption:
         settings: Ours.
         view: The user's librdkafka settings that we interpret.
         clock: Time.
-        on_event: Called with a user's callback and its arguments (`error_cb`), outside of locks.
+        on_error: The user's `error_cb`; called outside of locks.
     """
 
     def __init__(
@@ -115,6 +115,13 @@ class Consumption:
         self.stores_automatically = view.enable_auto_offset_store
         self.commits_automatically = view.enable_auto_commit
         self._run: Run | None = None
+        # From the inner consumer, not yet taken: an exception between the two must not lose them.
+        self._received: deque[Any] = deque()
+        # Gathered by a `consume` that was interrupted: handed out first by the next call. What of
+        # them comes first in each partition holds back what may be stored.
+        self._undelivered: deque[Message] = deque()
+        self._held_back: dict[FlowKey, int] = {}
+        self.callback_failures: deque[Exception] = deque()  # raised once what came is taken
         self._loose: deque[Message] = deque()  # errors that belong to no assigned partition
         self._unresolved: dict[FlowKey, float] = {}
         self._next_service = 0.0
@@ -136,6 +143,8 @@ class Consumption:
             if now >= self._next_service:
                 self._service(0)
             with self._lock:
+                if self._undelivered:
+                    return self._next_undelivered()
                 run = self._run
                 if run is not None and run.index < run.end:
                     index = run.index
@@ -159,14 +168,35 @@ class Consumption:
         """Up to `count` records and events; waits for all of them at most `timeout_s`."""
         messages: list[Message] = []
         deadline = float("inf") if timeout_s < 0 else time.monotonic() + timeout_s
-        while len(messages) < count:
-            if time.monotonic() >= self._next_service:
-                self._service(0)
+        try:
+            while len(messages) < count:
+                if time.monotonic() >= self._next_service:
+                    self._service(0)
+                with self._lock:
+                    took = self._take_many(messages, count)
+                if not took and not self._wait(deadline):
+                    break
+        except BaseException:  # a user's callback, Ctrl-C: nobody gets what was gathered
             with self._lock:
-                took = self._take_many(messages, count)
-            if not took and not self._wait(deadline):
-                break
+                self._put_back(messages)
+            raise
         return messages
+
+    def _put_back(self, messages: list[Message]) -> None:
+        for message in messages:
+            topic, partition, offset = message.topic(), message.partition(), message.offset()
+            if topic is not None and partition is not None and offset is not None:
+                self._held_back.setdefault((topic, partition), offset)
+        self._undelivered.extendleft(reversed(messages))
+
+    def _next_undelivered(self) -> Message:
+        message = self._undelivered.popleft()
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if not self._undelivered:
+            self._held_back.clear()
+        elif topic is not None and partition is not None and offset is not None:
+            self._held_back[topic, partition] = offset + (message.error() is None)
+        return message
 
     def _wait(self, deadline: float) -> bool:
         """Serve the inner consumer until something may be ready; False when time is over."""
@@ -183,6 +213,8 @@ class Consumption:
             return remaining > 0 or self._has_ready()
 
     def _has_ready(self) -> bool:
+        if self._undelivered:
+            return True
         run = self._run
         return (
             bool(self._loose) or self._core.has_ready or (run is not None and run.index < run.end)
@@ -191,6 +223,8 @@ class Consumption:
     def _take_many(self, messages: list[Message], count: int) -> bool:
         """Append what is ready; whether anything was."""
         before = len(messages)
+        while self._undelivered and len(messages) < count:
+            messages.append(self._next_undelivered())
         while len(messages) < count:
             run = self._run
             if run is not None and run.index < run.end:
@@ -249,14 +283,14 @@ class Consumption:
         try:
             self._next_service = time.monotonic() + _SERVICE_EVERY_S
             self._take_results()
+            self._take_received()
             first = self.inner.poll(timeout_s)
             if first is not None:
+                self._received.append(first)
                 with self._lock:
                     room_records = self._core.room_records()
-                received = [first, *self.inner.consume(room_records, 0)]
-                with self._lock:
-                    for message in received:
-                        self._receive(message)
+                self._received.extend(self.inner.consume(room_records, 0))
+            self._take_received()
             now_ms = self._clock.now_ms()
             with self._lock:
                 self._core.tick(now_ms)
@@ -269,8 +303,16 @@ class Consumption:
                 self._resolve_again()
             if self.commits_automatically:
                 self._commit_when_due()
+            if self.callback_failures:
+                raise self.callback_failures.popleft()
         finally:
             self._service_lock.release()
+
+    def _take_received(self) -> None:
+        with self._lock:
+            while self._received:
+                self._receive(self._received[0])
+                self._received.popleft()
 
     def _take_results(self) -> None:
         results = self._fetcher.take_results()
@@ -400,6 +442,8 @@ class Consumption:
             is_incremental: Add to the assignment instead of replacing it.
         """
         with self._service_lock:
+            if not is_incremental and self.commits_automatically:
+                self.commit_stored(self.keys(), asynchronous=False)  # of what is replaced
             starts = self._starts_of(partitions)
             inner_partitions = [
                 TopicPartition(p.topic, p.partition, to_kafka(offset))
@@ -448,6 +492,8 @@ class Consumption:
         found: dict[FlowKey, int] = {}
         for answer in answers:
             if answer.error is not None:
+                self._log_once(f"committed offsets: {answer.error}", cause="committed partition")
+                self._next_resolve = time.monotonic() + _RESOLVE_AGAIN_S
                 return None
             if answer.offset >= 0:
                 key = (answer.topic, answer.partition)
@@ -510,11 +556,17 @@ class Consumption:
     def _forget(self, keys: Iterable[FlowKey]) -> None:
         for key in keys:
             self._core.revoked(key)
+            self._drop_undelivered(key)
             self.positions.forget(key)
             self._unresolved.pop(key, None)
         run = self._run
         if run is not None and run.entry.flow.key not in self._core.flows:
             self._run = None
+
+    def _drop_undelivered(self, key: FlowKey) -> None:
+        if self._held_back.pop(key, None) is not None:
+            kept = (m for m in self._undelivered if (m.topic(), m.partition()) != key)
+            self._undelivered = deque(kept)
 
     def keys(self) -> list[FlowKey]:
         """The assigned partitions."""
@@ -530,6 +582,7 @@ class Consumption:
             start = self._starts_of([partition])[0]
             self.inner.seek(TopicPartition(*key, to_kafka(start)))
             with self._lock:
+                self._drop_undelivered(key)
                 if key in self._core.flows:
                     self._core.sought(key, start if start >= 0 else None)
 
@@ -580,7 +633,9 @@ class Consumption:
             wanted = [key for key in keys if key in self._core.flows]
             if self.stores_automatically:
                 for key in wanted:
-                    position = self._core.flows[key].position()
+                    position: int | None = self._core.flows[key].stored_position()
+                    if position is not None and key in self._held_back:
+                        position = min(position, self._held_back[key])
                     if position is not None:
                         self.positions.store(key, position)
             return self.positions.changed(wanted)

@@ -113,6 +113,7 @@ class Fetcher:
         self._jobs: queue.SimpleQueue[FetchSection | None] = queue.SimpleQueue()
         self._results: deque[FetchResult] = deque()
         self._done = threading.Condition()
+        self._is_stopping = False
         self.cache_hits = 0
         self.mismatches = 0
         self._threads = [
@@ -149,6 +150,7 @@ class Fetcher:
 
     def stop(self, timeout_s: float) -> None:
         """End the threads; waits at most `timeout_s`, for one may hang in a request."""
+        self._is_stopping = True
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -162,6 +164,8 @@ class Fetcher:
             try:
                 outcomes = self._fetch(section)
             except Exception as error:
+                if self._is_stopping:
+                    return  # the store was closed under a request that hung
                 logger.critical("a defect while fetching %s", section.key, exc_info=True)
                 fatal = KafkaError(KafkaError._FATAL, repr(error), fatal=True)
                 outcomes = [Failure(FailureKind.REFUSED, fatal)] * len(section.parts)
@@ -227,6 +231,10 @@ class Fetcher:
         start: int,
     ) -> RecordsView | Failure:
         """Decode one part; fetch it again, past all caches, while its checksum is wrong."""
+        length = part.byte_range.length
+        if part.codec is Codec.NONE and 2 * length < len(data):
+            # Decoded in place it would keep the whole section in memory, charged as a small part.
+            data, start = data[start : start + length], 0
         attempt = 0
         while True:
             try:
