@@ -8,6 +8,7 @@ says otherwise. Where there can be no stack it is skipped by name, in CI it is a
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 # A broker that was killed may come back only when its session ends, after 9 s; and the first test
 # pays for the start.
 _INTEGRATION_TIMEOUT_SECONDS = 120
+
+# A shell that starts the tests in its background has them ignore Ctrl-C, and so would every program
+# that they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _source = pytest.StashKey[StackSource]()
 _without_stack = pytest.StashKey[list[str]]()
