@@ -195,6 +195,7 @@ class ProducerPipeline:
             codec=Codec[settings.compression_type.upper()],
             producer_id=producer_id,
             threads=settings.upload_threads,
+            keep_bytes=self._memory.limit_bytes - self._memory.record_limit_bytes,
             name=name,
         )
         self._notifier_thread = threading.Thread(

@@ -11,18 +11,23 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from blobmsg.format.batch_object import encode_batch_object, encode_object_segment
+from blobmsg.format.batch_object import (
+    encode_object_segment,
+    object_bytes_bound,
+    write_batch_object,
+)
 from blobmsg.format.checksum import crc32
 from blobmsg.format.part import Part
 from blobmsg.format.ranges import ByteRange
 from blobmsg.format.segment import Columns
+from blobmsg.object_buffers import ObjectBuffers
 from blobmsg.store.crc32_combine import object_crc32
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from blobmsg.core.segments import Batch, SealedSegment
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.batch_object import EncodedSegment, IndexEntry
     from blobmsg.format.codec import Codec
     from blobmsg.store.base import Store
 
@@ -32,6 +37,8 @@ logger = logging.getLogger("blobmsg.uploader")
 
 _Job = TypeVar("_Job")
 
+# Memory that is kept for the next object goes when none has come for so long.
+_IDLE_S: Final = 10.0
 # "No limit" as a deadline: about 35 years of monotonic time.
 NO_DEADLINE_MS: Final = 1 << 40
 
@@ -84,6 +91,7 @@ class Uploader:
         codec: For segments.
         producer_id: 16 bytes, written into every part.
         threads: How many uploads at once.
+        keep_bytes: Most memory kept for the next objects while it is not in use.
 
     Threads: any.
     """
@@ -96,6 +104,7 @@ class Uploader:
         codec: Codec,
         producer_id: bytes,
         threads: int,
+        keep_bytes: int,
         name: str,
     ) -> None:
         self._store = store
@@ -106,6 +115,7 @@ class Uploader:
         # Inline segments have a thread of their own: they need no store, so one that hangs must
         # not hold them up.
         self._inline: queue.SimpleQueue[SealedSegment | None] = queue.SimpleQueue()
+        self._buffers = ObjectBuffers(keep_bytes)
         self._is_stopping = False
         self._threads = [
             threading.Thread(
@@ -152,7 +162,11 @@ class Uploader:
 
     def _run(self, jobs: queue.SimpleQueue[_Job | None], do: Callable[[_Job], None]) -> None:
         while True:
-            job = jobs.get()
+            try:
+                job = jobs.get(timeout=_IDLE_S)
+            except queue.Empty:
+                self._buffers.drop_unused(_IDLE_S)
+                continue
             if job is None or self._is_stopping:
                 return
             try:
@@ -174,22 +188,25 @@ class Uploader:
                 for segment, columns in contents
             ]
             contents.clear()
-            data, entries = encode_batch_object(encoded)
-            del encoded  # its chunks keep the records alive
-            object_bytes = len(data)
-            self._outcomes.object_encoded(batch, object_bytes)
-            deadline_ms = NO_DEADLINE_MS if batch.deadline_ms is None else batch.deadline_ms
-            self._store().put(
-                batch.object_key,
-                data,
-                deadline_ms=deadline_ms,
-                crc32=object_crc32(data, [(e.byte_range, e.checksum) for e in entries]),
-            )
+            with self._buffers.lend(object_bytes_bound(encoded)) as stream:
+                object_bytes, entries = write_batch_object(encoded, stream)
+                del encoded  # its chunks keep the records alive
+                self._outcomes.object_encoded(batch, object_bytes)
+                with stream.getbuffer()[:object_bytes] as data:
+                    self._put(batch, data, entries)
         except Exception as error:  # noqa: BLE001  (every failure goes to the records' reports)
             self._outcomes.upload_failed(batch, error, object_bytes)
             return
         parts = {segment: entry.part for segment, entry in zip(segments, entries, strict=True)}
         self._outcomes.uploaded(batch, parts, object_bytes)
+
+    def _put(self, batch: Batch, data: memoryview, entries: list[IndexEntry]) -> None:
+        self._store().put(
+            batch.object_key,
+            data,
+            deadline_ms=NO_DEADLINE_MS if batch.deadline_ms is None else batch.deadline_ms,
+            crc32=object_crc32(data, [(e.byte_range, e.checksum) for e in entries]),
+        )
 
     def _encode_inline(self, segment: SealedSegment) -> None:
         columns = self._outcomes.begin_inline(segment)

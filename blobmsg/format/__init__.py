@@ -13,6 +13,8 @@ from blobmsg.format.batch_object import (
     encode_batch_object,
     encode_object_segment,
     index_range,
+    object_bytes_bound,
+    write_batch_object,
 )
 from blobmsg.format.checksum import crc32
 from blobmsg.format.codec import Codec, compress, decompress, require_codec
@@ -99,8 +101,10 @@ __all__ = [
     "expiry_hour",
     "index_range",
     "is_notification",
+    "object_bytes_bound",
     "require_codec",
     "retention_class",
     "segment_chunks",
     "segment_layout",
+    "write_batch_object",
 ]

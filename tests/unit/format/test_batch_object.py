@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import struct
 import zlib
@@ -27,6 +28,8 @@ from blobmsg.format import (
     encode_batch_object,
     encode_object_segment,
     index_range,
+    object_bytes_bound,
+    write_batch_object,
 )
 from tests.helpers.format_reference import read_index, read_segment
 
@@ -159,6 +162,26 @@ def test_room_for_the_longest_index_is_enough_for_no_second_copy() -> None:
     index = batch_object._encode_index(entries)
     bound = 3 * batch_object._entry_bound(longest) + batch_object._INDEX_BOUND
     assert len(index) <= bound
+
+
+def test_object_in_a_used_stream_is_the_same_and_moves_nothing() -> None:
+    segments = [segment_of(i, value=b"v" * (100 + i)) for i in range(5)]
+    data, entries = encode_batch_object(segments)
+    stream = io.BytesIO(b"\xff" * (object_bytes_bound(segments) + 1000))
+    capacity_bytes = stream.getbuffer().nbytes
+
+    length_bytes, entries_in_place = write_batch_object(segments, stream)
+
+    assert stream.getbuffer()[:length_bytes] == data
+    assert entries_in_place == entries
+    assert stream.getbuffer().nbytes == capacity_bytes
+    assert set(stream.getbuffer()[length_bytes:]) == {0xFF}
+
+
+def test_no_object_is_longer_than_its_bound() -> None:
+    for count in (1, 2, 50):
+        segments = [segment_of(i, value=b"v" * i) for i in range(count)]
+        assert len(encode_batch_object(segments)[0]) <= object_bytes_bound(segments)
 
 
 def test_index_can_be_read_from_the_end_of_the_object_alone() -> None:
