@@ -6,9 +6,12 @@ rebalance callbacks, and hands over to `Consumption`. Decides nothing about reco
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
+import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, overload
 
@@ -20,14 +23,16 @@ from blobmsg.config import parse_settings
 from blobmsg.consumption import Consumption, commit_entries
 from blobmsg.core.offsets import to_kafka, to_virtual
 from blobmsg.core.positions import position_of_commit
+from blobmsg.errors import UnsupportedFormat
 from blobmsg.fetcher import Fetcher
+from blobmsg.format.errors import UnsupportedFormatError
 from blobmsg.inner_config import KafkaCallbacks, inner_consumer_config
 from blobmsg.inner_events import InnerStatistics, weakly
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.resources import Stores, acquire_cache, release_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from confluent_kafka import Message
     from typing_extensions import Self
@@ -92,6 +97,7 @@ class BlobConsumer(_ConsumerBase):
         self._on_lost_by_user: RebalanceCallback | None = None
         self._is_subscribed = False
         self._was_assigned = False
+        self._closing = threading.Lock()  # taken for good by the first `close`
         self._statistics = InnerStatistics()
         self._stores = Stores(settings)
         if settings.store_url is not None:
@@ -131,18 +137,22 @@ class BlobConsumer(_ConsumerBase):
             callbacks["logger"] = self._callbacks.logger
         return callbacks
 
-    def _call_user(self, callback: Callable[..., Any] | None, *arguments: Any) -> None:
-        """Run a user's callback inside the inner client, which must not see it raise.
+    @contextlib.contextmanager
+    def _keeping_failures(self) -> Iterator[None]:
+        """Around all that runs inside the inner client, which must not see it raise.
 
         The inner client would drop the messages that it has at hand; the exception surfaces from
         `poll`, `consume` or `close` once they are safe.
         """
-        if callback is None:
-            return
         try:
-            callback(*arguments)
-        except Exception as error:  # noqa: BLE001  (raised by `Consumption` and `close`)
+            yield
+        except BaseException as error:  # noqa: BLE001  (Ctrl-C too; `Consumption`, `close` raise it)
             self._consumption.callback_failures.append(error)
+
+    def _call_user(self, callback: Callable[..., Any] | None, *arguments: Any) -> None:
+        with self._keeping_failures():
+            if callback is not None:
+                callback(*arguments)
 
     def _on_error(self, error: KafkaError) -> None:
         self._call_user(self._callbacks.error_cb, error)
@@ -151,14 +161,16 @@ class BlobConsumer(_ConsumerBase):
         self._call_user(self._callbacks.throttle_cb, event)
 
     def _on_statistics(self, text: str) -> None:
-        self._statistics.take(text)
+        with self._keeping_failures():
+            self._statistics.take(text)
         self._call_user(self._callbacks.stats_cb, text)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        if error is None:
-            self._consumption.confirmed(partitions)
-        translated = [_to_user(partition) for partition in partitions]
-        self._call_user(self._callbacks.on_commit, error, translated)
+        with self._keeping_failures():
+            if error is None:
+                self._consumption.confirmed(partitions)
+            translated = [_to_user(partition) for partition in partitions]
+            self._call_user(self._callbacks.on_commit, error, translated)
 
     @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -207,7 +219,8 @@ class BlobConsumer(_ConsumerBase):
         self._was_assigned = False
         self._call_user(self._on_assign_by_user, self, partitions)
         if not self._was_assigned:  # also when it raised, as stock does
-            self._consumption.assign(partitions, is_incremental=self._is_cooperative)
+            with self._keeping_failures():
+                self._consumption.assign(partitions, is_incremental=self._is_cooperative)
 
     def _on_revoked(self, _inner: object, partitions: list[TopicPartition]) -> None:
         self._give_up(partitions, self._on_revoke_by_user, is_lost=False)
@@ -225,12 +238,15 @@ class BlobConsumer(_ConsumerBase):
     ) -> None:
         """A rebalance takes partitions: stop, user's callback, commit, drop; then it unassigns."""
         consumption = self._consumption
-        consumption.stop_delivery(partitions)
         keys = [(p.topic, p.partition) for p in partitions]
+        with self._keeping_failures():
+            consumption.stop_delivery(partitions)
         self._call_user(callback, self, partitions)
-        if consumption.commits_automatically and not is_lost:
-            consumption.commit_stored(keys, asynchronous=False)
-        consumption.forget(keys)
+        with self._keeping_failures():
+            if consumption.commits_automatically and not is_lost:
+                consumption.commit_stored(keys, asynchronous=False)
+        with self._keeping_failures():
+            consumption.forget(keys)
 
     def unsubscribe(self) -> None:
         """Leave the group."""
@@ -474,10 +490,12 @@ class BlobConsumer(_ConsumerBase):
         """Refuse Kafka offsets given for virtual ones, where that can be told."""
         if not self._settings.offset_check:
             return
+        deadline = time.monotonic() + _WATERMARKS_TIMEOUT_S
         for partition in partitions:
             if partition.offset < 0:
                 continue
-            low, high = self._watermarks(TopicPartition(partition.topic, partition.partition))
+            asked = TopicPartition(partition.topic, partition.partition)
+            low, high = self._watermarks(asked, deadline)
             if low <= partition.offset <= high and to_kafka(partition.offset) < low:
                 raise KafkaException(
                     KafkaError(
@@ -489,15 +507,16 @@ class BlobConsumer(_ConsumerBase):
                     )
                 )
 
-    def _watermarks(self, partition: TopicPartition) -> tuple[int, int]:
+    def _watermarks(self, partition: TopicPartition, deadline: float) -> tuple[int, int]:
         """Kafka's own watermarks, asked for where nothing has been fetched yet; else (-1, -1)."""
         cached: tuple[int, int] = self._inner.get_watermark_offsets(partition, cached=True)
         if cached[0] >= 0:
             return cached
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            return -1, -1
         try:
-            asked: tuple[int, int] = self._inner.get_watermark_offsets(
-                partition, _WATERMARKS_TIMEOUT_S
-            )
+            asked: tuple[int, int] = self._inner.get_watermark_offsets(partition, remaining)
         except KafkaException:
             return -1, -1  # what is wrong with the partition is not this check's business
         return asked
@@ -557,11 +576,10 @@ class BlobConsumer(_ConsumerBase):
             if self._unusable is _CLOSED:
                 return
             raise RuntimeError(self._unusable)
+        if not self._closing.acquire(blocking=False):
+            return  # another thread is at it, or this one in a callback
         try:
-            if self._consumption.commits_automatically and not self._is_subscribed:
-                keys = self._consumption.keys()
-                self._consumption.commit_stored(keys, asynchronous=False)
-            self._inner.close()
+            self._consumption.close(commits_first=not self._is_subscribed)  # else on revoke
         finally:
             self._unusable = _CLOSED
             _open.discard(self)
@@ -570,11 +588,12 @@ class BlobConsumer(_ConsumerBase):
             raise self._consumption.callback_failures.popleft()
 
     def _release(self) -> None:
-        self._consumption.forget(self._consumption.keys())
-        self._fetcher.stop(_STOP_TIMEOUT_S)
-        self._stores.close()
-        if self._cache_bytes:
-            release_cache(self._cache_bytes)
+        with contextlib.ExitStack() as steps:  # all of them, last first, although Ctrl-C comes
+            if self._cache_bytes:
+                steps.callback(release_cache, self._cache_bytes)
+            steps.callback(self._stores.close)
+            steps.callback(self._fetcher.stop, _STOP_TIMEOUT_S)
+            self._consumption.forget(self._consumption.keys())
 
     def __enter__(self) -> Self:
         self._check_usable()
@@ -604,15 +623,20 @@ def _to_user(partition: TopicPartition) -> TopicPartition:
     """A partition as Kafka keeps it, with the virtual offset and the user's own metadata."""
     offset, metadata = partition.offset, partition.metadata
     if offset >= 0:
-        offset, metadata = position_of_commit(offset, metadata)
-    translated = (
+        try:
+            offset, metadata = position_of_commit(offset, metadata)
+        except UnsupportedFormatError as problem:
+            text = f"the committed offset of {partition.topic} [{partition.partition}]: {problem}"
+            raise UnsupportedFormat(text) from problem
+    if partition.error is not None:
+        # Nobody but the inner client can make a partition with an error.
+        partition.offset = offset
+        return partition
+    return (
         TopicPartition(partition.topic, partition.partition, offset, metadata)
         if metadata is not None
         else TopicPartition(partition.topic, partition.partition, offset)
     )
-    if partition.error is not None:
-        translated.error = partition.error
-    return translated
 
 
 def _behind(message: Any) -> TopicPartition:

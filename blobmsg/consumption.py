@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from itertools import repeat
+from itertools import chain, repeat, starmap
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
@@ -28,7 +28,7 @@ from confluent_kafka import (
 )
 
 from blobmsg.core.debatcher import Debatcher, Entry, Failure, FailureKind, Flow, FlowKey, Run
-from blobmsg.core.offsets import VirtualOffset, to_kafka, to_virtual, virtual_offset_of_first
+from blobmsg.core.offsets import to_kafka, to_virtual, virtual_offset_of_first
 from blobmsg.core.positions import CommitEntry, StoredPositions, commit_entry, position_of_commit
 from blobmsg.errors import CorruptSegment, UnsupportedFormat
 from blobmsg.fetcher import EntryContext, Fetcher, decode_part
@@ -63,6 +63,7 @@ _FETCH_SLICE_S: Final = 0.02
 _GATHER_MS: Final = 25
 _COMMITTED_TIMEOUT_S: Final = 1.0
 _RESOLVE_AGAIN_S: Final = 0.5
+_REFUSED_AGAIN_S: Final = 30.0
 _LOG_EVERY_S: Final = 60.0
 
 
@@ -117,16 +118,18 @@ class Consumption:
         self._run: Run | None = None
         # From the inner consumer, not yet taken: an exception between the two must not lose them.
         self._received: deque[Any] = deque()
-        # Gathered by a `consume` that was interrupted: handed out first by the next call. What of
-        # them comes first in each partition holds back what may be stored.
+        # Gathered by a `consume` that was interrupted: handed out first by the next call.
         self._undelivered: deque[Message] = deque()
-        self._held_back: dict[FlowKey, int] = {}
-        self.callback_failures: deque[Exception] = deque()  # raised once what came is taken
+        # What each `consume` that goes on has gathered, by id(). As long as the user does not have
+        # them, neither these nor `_undelivered` count in positions and commits.
+        self._gatherings: dict[int, list[Message]] = {}
+        self.callback_failures: deque[BaseException] = deque()  # raised once what came is taken
         self._loose: deque[Message] = deque()  # errors that belong to no assigned partition
+        # Partitions whose committed position is not known yet, and when to ask for it again.
         self._unresolved: dict[FlowKey, float] = {}
+        self._expired_logged: set[FlowKey] = set()
         self._next_service = 0.0
         self._next_commit = 0.0
-        self._next_resolve = 0.0
         self._logged: dict[str, float] = {}
         self.counters: dict[str, int] = dict.fromkeys(
             ("notifications", "inline_segments", "plain_records", "damaged"), 0
@@ -144,14 +147,14 @@ class Consumption:
                 self._service(0)
             with self._lock:
                 if self._undelivered:
-                    return self._next_undelivered()
+                    return self._undelivered.popleft()
                 run = self._run
                 if run is not None and run.index < run.end:
                     index = run.index
-                    run.index = index + 1
-                    self._handed_out += 1
                     source = run.source
                     message: Message | None = source.message_class(source, index)
+                    run.index = index + 1
+                    self._handed_out += 1
                     return message
                 message = self._next_event()
                 if message is not None:
@@ -169,6 +172,8 @@ class Consumption:
         messages: list[Message] = []
         deadline = float("inf") if timeout_s < 0 else time.monotonic() + timeout_s
         try:
+            with self._lock:
+                self._gatherings[id(messages)] = messages
             while len(messages) < count:
                 if time.monotonic() >= self._next_service:
                     self._service(0)
@@ -176,27 +181,24 @@ class Consumption:
                     took = self._take_many(messages, count)
                 if not took and not self._wait(deadline):
                     break
+            with self._lock:
+                del self._gatherings[id(messages)]
         except BaseException:  # a user's callback, Ctrl-C: nobody gets what was gathered
             with self._lock:
-                self._put_back(messages)
+                self._gatherings.pop(id(messages), None)
+                self._undelivered.extendleft(reversed(messages))
             raise
         return messages
 
-    def _put_back(self, messages: list[Message]) -> None:
-        for message in messages:
+    def _first_kept(self) -> dict[FlowKey, int]:
+        """Of each partition the first virtual offset that was taken but the user does not have."""
+        first: dict[FlowKey, int] = {}
+        for message in chain(self._undelivered, *self._gatherings.values()):
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             if topic is not None and partition is not None and offset is not None:
-                self._held_back.setdefault((topic, partition), offset)
-        self._undelivered.extendleft(reversed(messages))
-
-    def _next_undelivered(self) -> Message:
-        message = self._undelivered.popleft()
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        if not self._undelivered:
-            self._held_back.clear()
-        elif topic is not None and partition is not None and offset is not None:
-            self._held_back[topic, partition] = offset + (message.error() is None)
-        return message
+                key = (topic, partition)
+                first[key] = min(offset, first.get(key, offset))
+        return first
 
     def _wait(self, deadline: float) -> bool:
         """Serve the inner consumer until something may be ready; False when time is over."""
@@ -224,16 +226,18 @@ class Consumption:
         """Append what is ready; whether anything was."""
         before = len(messages)
         while self._undelivered and len(messages) < count:
-            messages.append(self._next_undelivered())
+            messages.append(self._undelivered.popleft())
         while len(messages) < count:
             run = self._run
             if run is not None and run.index < run.end:
                 end = min(run.end, run.index + count - len(messages))
                 source = run.source
                 indices = range(run.index, end)
-                messages.extend(map(source.message_class, repeat(source), indices))
-                self._handed_out += len(indices)
+                # All or nothing: Python looks for signals in calls, not between the next two lines.
+                made = list(map(source.message_class, repeat(source), indices))
+                messages += made
                 run.index = end
+                self._handed_out += len(indices)
                 continue
             message = self._next_event()
             if message is not None:
@@ -263,16 +267,10 @@ class Consumption:
         failure = entry.failure
         if failure is None:
             raise AssertionError("an entry without records, event or failure was handed out")
-        # A seek or commit there must bring all of it, so a notification that can't be read (how
-        # many records it has is not known) begins at the start of its Kafka offset.
-        kafka_offset, needed = entry.kafka_offset, entry.flow.needed_position
-        first = to_virtual(kafka_offset)
-        if entry.record_count:
-            first = virtual_offset_of_first(kafka_offset, entry.record_count)
-        if needed is not None and needed >= 0 and to_kafka(needed) == kafka_offset:
-            first = max(first, VirtualOffset(needed))
         error: KafkaError = failure.error
-        return Message(topic, partition, first, value=str(error.str()).encode(), error=error)
+        return Message(
+            topic, partition, entry.first_offset(), value=str(error.str()).encode(), error=error
+        )
 
     # --- serving the inner consumer -----------------------------------------------------------
 
@@ -284,12 +282,13 @@ class Consumption:
             self._next_service = time.monotonic() + _SERVICE_EVERY_S
             self._take_results()
             self._take_received()
-            first = self.inner.poll(timeout_s)
-            if first is not None:
-                self._received.append(first)
+            # One call each, so that Ctrl-C finds a message inside of the client or in `_received`.
+            self._received.extend(starmap(self.inner.poll, ((timeout_s,),)))
+            if self._received and self._received[-1] is not None:
                 with self._lock:
                     room_records = self._core.room_records()
-                self._received.extend(self.inner.consume(room_records, 0))
+                batches = starmap(self.inner.consume, ((room_records, 0),))
+                self._received.extend(chain.from_iterable(batches))
             self._take_received()
             now_ms = self._clock.now_ms()
             with self._lock:
@@ -299,7 +298,7 @@ class Consumption:
             for section in sections:
                 self._fetcher.submit(section)
             self._apply_pauses(pauses, resumes)
-            if self._unresolved and time.monotonic() >= self._next_resolve:
+            if self._unresolved:
                 self._resolve_again()
             if self.commits_automatically:
                 self._commit_when_due()
@@ -311,7 +310,9 @@ class Consumption:
     def _take_received(self) -> None:
         with self._lock:
             while self._received:
-                self._receive(self._received[0])
+                message = self._received[0]
+                if message is not None:
+                    self._receive(message)
                 self._received.popleft()
 
     def _take_results(self) -> None:
@@ -319,6 +320,7 @@ class Consumption:
         if not results:
             return
         transient: list[KafkaError] = []
+        expired: dict[FlowKey, KafkaError] = {}
         now_ms = self._clock.now_ms()
         with self._lock:
             for result in results:
@@ -330,9 +332,18 @@ class Consumption:
                     and outcome.kind is FailureKind.TRANSIENT
                     and outcome.error is not None
                 ]
+                for (entry, _, _), outcome in zip(
+                    result.section.parts, result.outcomes, strict=True
+                ):
+                    if isinstance(outcome, Failure) and outcome.kind is FailureKind.EXPIRED:
+                        expired.setdefault(entry.flow.key, outcome.error)
             sections = self._core.plan(now_ms)
         for section in sections:
             self._fetcher.submit(section)
+        for key, error in expired.items():
+            if key not in self._expired_logged:
+                self._expired_logged.add(key)
+                logger.warning("%s (further ones of this partition are only counted)", error.str())
         for error in transient[:1]:
             self._log_once(f"the store can't be read now: {error}", cause=error.name())
             if self._on_error is not None:
@@ -427,7 +438,9 @@ class Consumption:
             wanted = [
                 key
                 for key in resumes
-                if (flow := self._core.flows.get(key)) is not None and not flow.is_paused_by_user
+                if (flow := self._core.flows.get(key)) is not None
+                and not flow.is_paused_by_user
+                and key not in self._unresolved
             ]
         if wanted:
             self.inner.resume([TopicPartition(*key) for key in wanted])
@@ -444,7 +457,7 @@ class Consumption:
         with self._service_lock:
             if not is_incremental and self.commits_automatically:
                 self.commit_stored(self.keys(), asynchronous=False)  # of what is replaced
-            starts = self._starts_of(partitions)
+            starts, unresolved = self._starts_of(partitions)
             inner_partitions = [
                 TopicPartition(p.topic, p.partition, to_kafka(offset))
                 for p, offset in zip(partitions, starts, strict=True)
@@ -459,65 +472,93 @@ class Consumption:
                 for partition, start in zip(partitions, starts, strict=True):
                     key = (partition.topic, partition.partition)
                     self._core.assigned(key, start if start >= 0 else None)
-                unresolved = [key for key in self._unresolved if key in self._core.flows]
+                self._unresolved.update(unresolved)
             if unresolved:
                 self.inner.pause([TopicPartition(*key) for key in unresolved])
 
-    def _starts_of(self, partitions: list[TopicPartition]) -> list[int]:
-        """The virtual offset at which each partition begins; looks up what is not explicit."""
-        unknown = [p for p in partitions if p.offset in (OFFSET_INVALID, OFFSET_STORED)]
-        committed = self._look_up(unknown) if unknown else {}
+    def _starts_of(
+        self, partitions: list[TopicPartition]
+    ) -> tuple[list[int], dict[FlowKey, float]]:
+        """The virtual offset at which each partition begins; looks up what is not explicit.
+
+        Returns:
+            The offsets; and of what could not be looked up (OFFSET_STORED), when to ask again.
+        """
+        unknown = [
+            (p.topic, p.partition)
+            for p in partitions
+            if p.offset in (OFFSET_INVALID, OFFSET_STORED)
+        ]
+        found, unresolved = self._look_up(unknown) if unknown else ({}, {})
         starts: list[int] = []
         for partition in partitions:
             key = (partition.topic, partition.partition)
-            self._unresolved.pop(key, None)
-            if partition.offset not in (OFFSET_INVALID, OFFSET_STORED):
-                starts.append(partition.offset)
-            elif committed is None:
-                self._unresolved[key] = time.monotonic()
-                starts.append(OFFSET_STORED)
-            else:
-                starts.append(committed.get(key, OFFSET_INVALID))
-        return starts
+            starts.append(OFFSET_STORED if key in unresolved else found.get(key, partition.offset))
+        return starts, unresolved
 
-    def _look_up(self, partitions: list[TopicPartition]) -> dict[FlowKey, int] | None:
-        """Committed positions; None when they can't be had now (an open transaction, no broker)."""
-        asked = [TopicPartition(p.topic, p.partition) for p in partitions]
+    def _look_up(self, keys: list[FlowKey]) -> tuple[dict[FlowKey, int], dict[FlowKey, float]]:
+        """Ask for committed positions.
+
+        Returns:
+            Positions (OFFSET_INVALID: none); and of those that can't be had now (in an open
+            transaction, without a broker, of a later version of blobmsg), when to ask again.
+        """
+        answers: list[TopicPartition] = []
         try:
-            answers = self.inner.committed(asked, timeout=_COMMITTED_TIMEOUT_S)
+            answers = self.inner.committed(
+                list(starmap(TopicPartition, keys)), timeout=_COMMITTED_TIMEOUT_S
+            )
         except KafkaException as error:
             self._log_once(f"committed offsets can't be read yet: {error}", cause="committed")
-            self._next_resolve = time.monotonic() + _RESOLVE_AGAIN_S
-            return None
         found: dict[FlowKey, int] = {}
+        unresolved = dict.fromkeys(keys, time.monotonic() + _RESOLVE_AGAIN_S)
         for answer in answers:
+            key = (answer.topic, answer.partition)
             if answer.error is not None:
-                self._log_once(f"committed offsets: {answer.error}", cause="committed partition")
-                self._next_resolve = time.monotonic() + _RESOLVE_AGAIN_S
-                return None
+                text = f"the committed offset of {key[0]} [{key[1]}] can't be read yet: "
+                self._log_once(f"{text}{answer.error}", cause=f"committed {key}")
+                continue
+            position = OFFSET_INVALID
             if answer.offset >= 0:
-                key = (answer.topic, answer.partition)
-                position, user_metadata = position_of_commit(answer.offset, answer.metadata)
-                found[key] = position
+                try:
+                    position, user_metadata = position_of_commit(answer.offset, answer.metadata)
+                except UnsupportedFormatError as problem:
+                    # The user is told, for it will not pass by itself.
+                    self._refuse_commit(key, problem)
+                    unresolved[key] = time.monotonic() + _REFUSED_AGAIN_S
+                    continue
                 self.positions.committed(key, position, user_metadata)
-        return found
+            found[key] = position
+            del unresolved[key]
+        return found, unresolved
+
+    def _refuse_commit(self, key: FlowKey, problem: UnsupportedFormatError) -> None:
+        text = f"the committed offset of {key[0]} [{key[1]}] can't be read: {problem}"
+        error = UnsupportedFormat(text).kafka_error
+        with self._lock:
+            self._loose.append(Message(*key, None, value=text.encode(), error=error))
 
     def _resolve_again(self) -> None:
         """Ask again for committed positions that did not come at assignment."""
-        keys = [key for key in self._unresolved if key in self._core.flows]
-        found = self._look_up([TopicPartition(*key) for key in keys]) if keys else {}
-        if found is None:
+        now = time.monotonic()
+        keys = [key for key, again_at in self._unresolved.items() if now >= again_at]
+        if not keys:
             return
-        for key in keys:
-            position = found.get(key)
-            if position is not None:
-                self.inner.seek(TopicPartition(*key, to_kafka(position)))
+        found, unresolved = self._look_up(keys)
+        self._unresolved.update(unresolved)
+        for key, position in found.items():
+            if position >= 0:
+                try:
+                    self.inner.seek(TopicPartition(*key, to_kafka(position)))
+                except KafkaException:  # its own look-up has not come to an end yet
+                    self._unresolved[key] = time.monotonic() + _RESOLVE_AGAIN_S
+                    continue
             with self._lock:
-                self._core.sought(key, position)
-                paused = self._core.flows[key].is_paused_by_user
-            if not paused:
+                flow = self._core.flows[key]
+                self._core.sought(key, position if position >= 0 else None)
+                del self._unresolved[key]
+            if not flow.is_paused_by_user:
                 self.inner.resume([TopicPartition(*key)])
-        self._unresolved.clear()
 
     def unassign(self, partitions: list[TopicPartition] | None) -> None:
         """Stop reading these partitions (None: all), committing what is stored first."""
@@ -556,17 +597,28 @@ class Consumption:
     def _forget(self, keys: Iterable[FlowKey]) -> None:
         for key in keys:
             self._core.revoked(key)
-            self._drop_undelivered(key)
+            self._drop_taken(key)
+            self._expired_logged.discard(key)
             self.positions.forget(key)
             self._unresolved.pop(key, None)
         run = self._run
         if run is not None and run.entry.flow.key not in self._core.flows:
             self._run = None
 
-    def _drop_undelivered(self, key: FlowKey) -> None:
-        if self._held_back.pop(key, None) is not None:
-            kept = (m for m in self._undelivered if (m.topic(), m.partition()) != key)
-            self._undelivered = deque(kept)
+    def _drop_taken(self, key: FlowKey) -> None:
+        """Drop what was taken from Kafka before a seek or revocation and is not handed out."""
+
+        def is_kept(message: Any) -> bool:
+            return message is None or (message.topic(), message.partition()) != key
+
+        # In place: this may run in a callback, inside the call that fills `_received`.
+        for taken in (self._received, self._undelivered):
+            if taken:
+                kept = list(filter(is_kept, taken))
+                taken.clear()
+                taken.extend(kept)
+        for messages in self._gatherings.values():
+            messages[:] = filter(is_kept, messages)
 
     def keys(self) -> list[FlowKey]:
         """The assigned partitions."""
@@ -579,12 +631,18 @@ class Consumption:
         """Go on at another virtual offset of an assigned partition."""
         key = (partition.topic, partition.partition)
         with self._service_lock:
-            start = self._starts_of([partition])[0]
-            self.inner.seek(TopicPartition(*key, to_kafka(start)))
+            (start,), unresolved = self._starts_of([partition])
+            self.inner.seek(TopicPartition(*key, to_kafka(start)))  # raises if it is not assigned
             with self._lock:
-                self._drop_undelivered(key)
-                if key in self._core.flows:
-                    self._core.sought(key, start if start >= 0 else None)
+                self._drop_taken(key)
+                flow = self._core.flows[key]
+                self._core.sought(key, start if start >= 0 else None)
+                was_unresolved = self._unresolved.pop(key, None) is not None
+                self._unresolved.update(unresolved)
+            if unresolved:
+                self.inner.pause([TopicPartition(*key)])
+            elif was_unresolved and not flow.is_paused_by_user:
+                self.inner.resume([TopicPartition(*key)])
 
     def pause(self, partitions: list[TopicPartition], *, is_paused: bool) -> None:
         """Stop or go on with some assigned partitions."""
@@ -611,8 +669,10 @@ class Consumption:
         """Virtual offset after the last record handed out; OFFSET_INVALID before the first."""
         with self._lock:
             flow = self._core.flows.get(key)
-            position = None if flow is None else flow.position()
-            return OFFSET_INVALID if position is None else position
+            position: int | None = None if flow is None else flow.position()
+            if position is None:
+                return OFFSET_INVALID
+            return min(position, self._first_kept().get(key, position))
 
     def store(self, key: FlowKey, position: int, metadata: str | None) -> None:
         """Remember a position for the next commit.
@@ -632,11 +692,11 @@ class Consumption:
         with self._lock:
             wanted = [key for key in keys if key in self._core.flows]
             if self.stores_automatically:
+                first_kept = self._first_kept()
                 for key in wanted:
                     position: int | None = self._core.flows[key].stored_position()
-                    if position is not None and key in self._held_back:
-                        position = min(position, self._held_back[key])
                     if position is not None:
+                        position = min(position, first_kept.get(key, position))
                         self.positions.store(key, position)
             return self.positions.changed(wanted)
 
@@ -689,6 +749,15 @@ class Consumption:
             self.commit_stored(self.keys(), asynchronous=True)
 
     # --- closing ------------------------------------------------------------------------------
+
+    def close(self, *, commits_first: bool) -> None:
+        """Close the inner consumer, once no other thread is in it, and commit before if asked."""
+        with self._service_lock:
+            try:
+                if commits_first and self.commits_automatically:
+                    self.commit_stored(self.keys(), asynchronous=False)
+            finally:
+                self.inner.close()
 
     def stats(self) -> dict[str, int]:
         """Counters since the start."""

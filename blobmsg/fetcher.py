@@ -136,11 +136,6 @@ class Fetcher:
             if not self._results:
                 self._done.wait(timeout_s)
 
-    def wake(self) -> None:
-        """End a `wait` of another thread."""
-        with self._done:
-            self._done.notify_all()
-
     def take_results(self) -> list[FetchResult]:
         """All results since the last call, in the order they came."""
         with self._done:

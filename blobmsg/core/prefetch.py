@@ -103,8 +103,8 @@ class Prefetch:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether an entry waits for a fetch."""
-        return bool(self._waiting)
+        """Whether an entry waits that may be begun."""
+        return any(any(map(_is_front, entries)) for entries in self._waiting.values())
 
     def waiting(self) -> Iterator[Entry]:
         """The entries that wait, in the order in which they are begun."""
@@ -145,7 +145,7 @@ class Prefetch:
         """The first entry to begin, unless it is still time to wait for its neighbours.
 
         Only the front of a flow: what lies behind it could not be handed out before it, and would
-        hold memory that the fronts of other flows need.
+        hold memory that the fronts of other flows need. So there is none behind a head that failed.
         """
         for name, entries in self._waiting.items():
             front = next(filter(_is_front, entries), None)
@@ -205,7 +205,8 @@ class Prefetch:
 
 
 def _is_front(entry: Entry) -> bool:
-    return entry.flow.waiting[0] is entry
+    flow = entry.flow
+    return flow.waiting[0] is entry and flow.entries[0].state is not EntryState.FAILED
 
 
 def _begin_all(entries: list[Entry]) -> list[_Item]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from blobmsg import BlobConsumer
+from blobmsg import consumer as consumer_module
+from blobmsg.errors import UnsupportedFormat
 from blobmsg.message import Message
 
 if TYPE_CHECKING:
@@ -76,3 +80,94 @@ def test_a_timeout_of_none_is_refused_even_while_a_record_is_ready(
 
     with pytest.raises(TypeError, match="must be real number"):
         consumer.poll(None)  # type: ignore[arg-type]
+
+
+def test_committed_offsets_with_an_error_keep_it(
+    consumer: BlobConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = SimpleNamespace(
+        topic=TOPIC,
+        partition=1,
+        offset=-1001,
+        metadata=None,
+        error=KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT),
+    )
+    inner = SimpleNamespace(
+        committed=lambda *_: [TopicPartition(TOPIC, 0, 7, "blobmsg1:2;mine"), failed]
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer, "_inner", inner)
+        good, bad = consumer.committed([TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
+
+    assert (good.offset, good.metadata, good.error) == ((8 << 20) - 2, "mine", None)
+    assert bad.offset == -1001
+    assert bad.error is not None
+    assert bad.error.code() == KafkaError.UNSTABLE_OFFSET_COMMIT
+
+
+def test_a_committed_offset_of_a_later_version_is_refused_by_name(
+    consumer: BlobConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [TopicPartition(TOPIC, 3, 7, "blobmsg2:2")]
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer, "_inner", SimpleNamespace(committed=lambda *_: answers))
+        with pytest.raises(UnsupportedFormat, match=r"orders \[3\].*version 2"):
+            consumer.committed([TopicPartition(TOPIC, 3)])
+
+
+def test_the_check_of_offsets_has_one_deadline_for_all_partitions(
+    consumer: BlobConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    timeouts: list[float] = []
+
+    def watermarks(
+        _partition: TopicPartition, timeout: float = -1, *, cached: bool = False
+    ) -> tuple[int, int]:
+        nonlocal now
+        if cached:
+            return -1001, -1001
+        timeouts.append(timeout)
+        now += timeout * 0.75
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(consumer, "_inner", SimpleNamespace(get_watermark_offsets=watermarks))
+        patch.setattr(consumer_module, "time", SimpleNamespace(monotonic=lambda: now))
+        consumer._check_offsets([TopicPartition(TOPIC, n, 5 << 20) for n in range(50)])
+
+    assert sum(timeouts) * 0.75 <= 1.0
+
+
+def test_close_from_a_second_thread_returns_and_closes_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = BlobConsumer(
+        {
+            "bootstrap.servers": "127.0.0.1:1",
+            "group.id": "g",
+            "blobmsg.store.url": "memory://test-consumer",
+            "log_level": 0,
+        }
+    )
+    closes: list[bool] = []
+    is_closing, goes_on = threading.Event(), threading.Event()
+    original = consumer._consumption.close
+
+    def close(*, commits_first: bool) -> None:
+        closes.append(commits_first)
+        is_closing.set()
+        assert goes_on.wait(10)
+        original(commits_first=commits_first)
+
+    monkeypatch.setattr(consumer._consumption, "close", close)
+    first = threading.Thread(target=consumer.close)
+    first.start()
+    assert is_closing.wait(10)
+    consumer.close()
+    goes_on.set()
+    first.join(10)
+
+    assert closes == [True]
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        consumer.poll(0)

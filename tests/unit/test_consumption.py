@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections import deque
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
 from blobmsg.consumption import Consumption
-from blobmsg.fetcher import Fetcher
+from blobmsg.fetcher import Fetcher, FetchResult
 from blobmsg.kafka_settings import KafkaView
 from blobmsg.message import Message
 from blobmsg.resources import Stores
+from tests.helpers.consuming import EXPIRED, notification, object_key, part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOPIC = "orders"
+FULL = 1 << 20
 
 
 class Kafka:
@@ -28,6 +42,11 @@ class Kafka:
         )
         self.failures: deque[BaseException] = deque()
         self.committed_offsets: list[Any] = []
+        self.committed_answers: deque[Any] = deque()  # or exceptions, of the next calls
+        self.paused: set[int] = set()
+        self.sought: list[tuple[int, int]] = []
+        self.on_consume: Callable[[], None] = lambda: None
+        self.closes = 0
 
     def poll(self, _timeout: float) -> Message | None:
         return self.records.popleft() if self.records else None
@@ -35,23 +54,56 @@ class Kafka:
     def consume(self, count: int, _timeout: float) -> list[Message]:
         if self.failures:
             raise self.failures.popleft()
+        self.on_consume()
         return [self.records.popleft() for _ in range(min(count, len(self.records)))]
 
     def assign(self, _partitions: list[TopicPartition]) -> None:
         """Nothing to do."""
 
-    def seek(self, _partition: TopicPartition) -> None:
-        """Nothing to do."""
+    def seek(self, partition: TopicPartition) -> None:
+        self.sought.append((partition.partition, partition.offset))
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self.paused |= {found.partition for found in partitions}
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        self.paused -= {found.partition for found in partitions}
+
+    def committed(self, _partitions: list[TopicPartition], timeout: float) -> list[Any]:
+        assert timeout <= 1.0
+        answers = self.committed_answers.popleft()
+        if isinstance(answers, BaseException):
+            raise answers
+        return list(answers)
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
         assert not asynchronous
+        if self.failures:
+            raise self.failures.popleft()
         self.committed_offsets += [(o.partition, o.offset) for o in offsets]
         return offsets
 
+    def close(self) -> None:
+        self.closes += 1
 
-def consumption_of(kafka: Kafka) -> Consumption:
+
+def answer(
+    number: int, offset: int, metadata: str | None = None, error: KafkaError | None = None
+) -> Any:
+    """What Kafka says of a partition; nobody but the stock client can make one with an error."""
+    return SimpleNamespace(
+        topic=TOPIC, partition=number, offset=offset, metadata=metadata, error=error
+    )
+
+
+def consumption_of(kafka: Kafka, *, assigns: bool = True, **conf: Any) -> Consumption:
     settings, kafka_conf = parse_settings(
-        {"blobmsg.store.url": "memory://test-consumption", "auto.commit.interval.ms": 3_600_000}, {}
+        {
+            "blobmsg.store.url": "memory://test-consumption",
+            "auto.commit.interval.ms": 3_600_000,
+            **conf,
+        },
+        {},
     )
     clock = SystemClock()
     fetcher = Fetcher(
@@ -60,7 +112,8 @@ def consumption_of(kafka: Kafka) -> Consumption:
     consumption = Consumption(
         kafka, fetcher, settings, KafkaView.parse(kafka_conf), clock, on_error=None
     )
-    consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
+    if assigns:
+        consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
     return consumption
 
 
@@ -137,3 +190,208 @@ def test_a_new_assignment_commits_what_it_replaces() -> None:
     consumption.assign([TopicPartition(TOPIC, 0, 4 << 20)], is_incremental=False)
 
     assert kafka.committed_offsets == [(0, 4)]
+
+
+def test_a_seek_in_a_callback_drops_what_was_polled_before_it() -> None:
+    kafka = Kafka(3)
+    consumption = consumption_of(kafka)
+
+    def seek() -> None:
+        kafka.on_consume = lambda: None
+        kafka.records.clear()  # librdkafka gives nothing older than the seek
+        consumption.seek(TopicPartition(TOPIC, 0, 7 * FULL))
+        kafka.records.append(Message(TOPIC, 0, 7, value=b"7"))
+
+    kafka.on_consume = seek
+
+    assert values(consumption.consume(1, 1.0)) == [7]
+
+
+def test_a_seek_in_a_callback_drops_what_that_consume_had_gathered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = Kafka(2)
+    consumption = consumption_of(kafka)
+    original = consumption._wait
+
+    def seeks_once(deadline: float) -> bool:
+        if not kafka.sought and not kafka.records:
+            consumption.seek(TopicPartition(TOPIC, 0, 7 * FULL))
+            kafka.records.append(Message(TOPIC, 0, 7, value=b"7"))
+        return original(deadline)
+
+    monkeypatch.setattr(consumption, "_wait", seeks_once)
+
+    assert values(consumption.consume(3, 0.3)) == [7]
+    assert consumption.position_of((TOPIC, 0)) == 8 * FULL
+
+
+# --- committed positions --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits until it is asked for again."""
+    monkeypatch.setattr("blobmsg.consumption._RESOLVE_AGAIN_S", 0.0)
+    monkeypatch.setattr("blobmsg.consumption._REFUSED_AGAIN_S", 0.0)
+
+
+@pytest.mark.usefixtures("asks_at_once")
+def test_a_committed_offset_that_can_not_be_read_holds_back_its_own_partition_alone() -> None:
+    kafka = Kafka(0)
+    consumption = consumption_of(kafka, assigns=False)
+    not_now = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
+    kafka.committed_answers.append(
+        [answer(0, 5), answer(1, OFFSET_INVALID, error=not_now), answer(2, OFFSET_INVALID)]
+    )
+
+    consumption.assign([TopicPartition(TOPIC, n) for n in range(3)], is_incremental=False)
+
+    assert kafka.paused == {1}
+    assert kafka.sought == []
+    kafka.records.extend(Message(TOPIC, n, 5, value=b"%d" % n) for n in range(3))
+    kafka.committed_answers.append([answer(1, 9, "blobmsg1:2")])
+    assert values(consumption.consume(2, 1.0)) == [0, 2]  # what came of 1 was not at its position
+    assert kafka.sought == [(1, 9)]
+    assert kafka.paused == set()
+
+
+@pytest.mark.usefixtures("asks_at_once")
+def test_no_answer_about_committed_offsets_is_asked_for_again() -> None:
+    kafka = Kafka(0)
+    consumption = consumption_of(kafka, assigns=False)
+    timed_out = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    kafka.committed_answers.extend([timed_out, timed_out, [answer(0, OFFSET_INVALID)]])
+
+    consumption.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
+    assert kafka.paused == {0}
+    consumption._service(0)
+    assert kafka.paused == {0}
+    consumption._service(0)
+
+    assert kafka.paused == set()
+    assert kafka.sought == []  # nothing is committed: where Kafka begins
+
+
+@pytest.mark.usefixtures("asks_at_once")
+def test_a_commit_of_a_later_version_is_said_and_healed_and_other_partitions_go_on() -> None:
+    kafka = Kafka(1)
+    consumption = consumption_of(kafka, assigns=False)
+    kafka.committed_answers.append([answer(0, 0), answer(1, 9, "blobmsg2:something")])
+    kafka.committed_answers.append([answer(1, 9, "blobmsg1:2")])
+
+    consumption.assign([TopicPartition(TOPIC, n) for n in range(2)], is_incremental=False)
+    assert kafka.paused == {1}
+    problem, record = consumption.consume(2, 1.0)
+
+    assert problem.partition() == 1
+    error = problem.error()
+    assert error is not None
+    assert error.code() == KafkaError._UNSUPPORTED_FEATURE
+    assert "version 2" in error.str()
+    assert record.value() == b"0"
+    consumption._service(0)
+    assert kafka.sought == [(1, 9)]
+    assert kafka.paused == set()
+
+
+@pytest.mark.usefixtures("asks_at_once")
+def test_a_seek_while_the_committed_offset_is_not_known_replaces_it() -> None:
+    kafka = Kafka(0)
+    consumption = consumption_of(kafka, assigns=False)
+    kafka.committed_answers.append(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    consumption.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
+
+    consumption.seek(TopicPartition(TOPIC, 0, 3 * FULL))
+    kafka.records.append(Message(TOPIC, 0, 3, value=b"3"))
+
+    assert kafka.sought == [(0, 3)]
+    assert kafka.paused == set()
+    assert values(consumption.consume(1, 1.0)) == [3]
+
+
+@pytest.mark.usefixtures("asks_at_once")
+def test_a_seek_to_what_is_committed_waits_until_that_is_known() -> None:
+    kafka = Kafka(1)
+    consumption = consumption_of(kafka)
+    kafka.committed_answers.append(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    kafka.committed_answers.append([answer(0, 9)])
+
+    consumption.seek(TopicPartition(TOPIC, 0, OFFSET_STORED))
+    assert kafka.paused == {0}
+    assert consumption.consume(1, 0) == []  # the record from before the seek
+
+    assert kafka.sought[-1] == (0, 9)
+    assert kafka.paused == set()
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+def test_expired_objects_are_logged_once_per_partition_and_all_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka = Kafka(0)
+    consumption = consumption_of(kafka, assigns=False)
+    consumption.assign([TopicPartition(TOPIC, n, 0) for n in range(2)], is_incremental=False)
+    expired = type(EXPIRED)(EXPIRED.kind, KafkaError(KafkaError._AUTO_OFFSET_RESET, "too late"))
+    now_ms = consumption._clock.now_ms()
+    for flow in consumption._core.flows.values():
+        for kafka_offset in range(3):
+            told = notification(part(2), key=object_key(10 * flow.key[1] + kafka_offset))
+            assert consumption._core.notification_received(flow, kafka_offset, told, None)
+    consumption._core.plan(now_ms)
+    sections = consumption._core.plan(now_ms + 1000)
+    results = [[FetchResult(section, [expired] * len(section.parts))] for section in sections]
+    monkeypatch.setattr(
+        consumption._fetcher, "take_results", lambda: results.pop() if results else []
+    )
+
+    with caplog.at_level(logging.WARNING, "blobmsg.consumer"):
+        for _ in range(len(sections)):
+            consumption._take_results()
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "too late (further ones of this partition are only counted)"
+    ] * 2
+    assert consumption.stats()["expired_records"] == 2 * 3 * 2
+
+
+# --- closing --------------------------------------------------------------------------------------
+
+
+def test_close_waits_until_no_other_thread_is_in_the_inner_consumer() -> None:
+    kafka = Kafka(1)
+    consumption = consumption_of(kafka)
+    is_inside, goes_on = threading.Event(), threading.Event()
+
+    def stays() -> None:
+        is_inside.set()
+        assert goes_on.wait(10)
+        assert kafka.closes == 0
+
+    kafka.on_consume = stays
+    polling = threading.Thread(target=consumption.poll, args=(1.0,))
+    polling.start()
+    assert is_inside.wait(10)
+    closing = threading.Thread(target=consumption.close, kwargs={"commits_first": False})
+    closing.start()
+    closing.join(0.05)
+
+    assert kafka.closes == 0
+    goes_on.set()
+    polling.join(10)
+    closing.join(10)
+    assert kafka.closes == 1
+
+
+def test_ctrl_c_in_the_last_commit_closes_the_inner_consumer_all_the_same() -> None:
+    kafka = Kafka(1)
+    consumption = consumption_of(kafka)
+    consumption.consume(1, 1.0)
+    kafka.failures.append(KeyboardInterrupt())
+
+    with pytest.raises(KeyboardInterrupt):
+        consumption.close(commits_first=True)
+
+    assert kafka.closes == 1

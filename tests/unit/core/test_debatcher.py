@@ -629,17 +629,48 @@ def test_no_partition_is_begun_over_the_limit_while_another_has_records_for_the_
 def test_a_head_that_failed_is_begun_although_what_is_behind_it_fills_memory() -> None:
     core = make_core(prefetch_max_bytes=2 * part_bytes(2))
     flow = core.assigned(KEY, None)
-    for kafka_offset in range(3):
-        blob(core, flow, kafka_offset, 2)
+    blob(core, flow, 0, 2)
+    blob(core, flow, 1, 2)
     first, second = core.plan(0)
     core.fetched(first, [TRANSIENT], 0)
     core.fetched(second, decoded(second), 0)
-    answer_all(core, core.plan(0))  # the third, in the place of the first
+    plain(core, flow, 2, part_bytes(2))  # comes through Kafka, asked for or not
     core.tick(500)
 
     fetch(core, 500)
 
-    assert take(core) == labels(0, 0, 1) + labels(1, 0, 1) + labels(2, 0, 1)
+    assert take(core) == labels(0, 0, 1) + labels(1, 0, 1) + labels(2, 0)
+
+
+def test_nothing_is_fetched_behind_a_head_that_failed() -> None:
+    core = make_core(prefetch_max_bytes=part_bytes(2))
+    flow = core.assigned(KEY, None)
+    blob(core, flow, 0, 2)
+    blob(core, flow, 1, 2)
+    core.fetched(only(core.plan(0)), [MISSING], 0)
+
+    assert core.plan(0) == []
+    assert not core.has_waiting  # nobody need look for it every few ms
+    assert take(core) == [flow.entries[0]]
+    core.tick(500)
+    fetch(core, 500)
+
+    assert take(core, 2) == labels(0, 0, 1)
+    assert core.held_bytes == part_bytes(2)
+
+
+def test_a_head_that_failed_leaves_memory_to_other_partitions() -> None:
+    core = make_core(prefetch_max_bytes=part_bytes(2))
+    failed, other = core.assigned(KEY, None), core.assigned(OTHER, None)
+    for kafka_offset in (0, 1):
+        blob(core, failed, kafka_offset, 2)
+        blob(core, other, kafka_offset, 2)
+    core.fetched(only(core.plan(0)), [MISSING], 0)
+    assert take(core) == [failed.entries[0]]
+
+    fetch(core)
+
+    assert take(core) == labels(0, 0, 1, partition=1)
 
 
 def test_what_a_paused_partition_holds_gives_way_and_comes_back() -> None:
