@@ -32,7 +32,7 @@ from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.resources import Stores, acquire_cache, release_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
     from confluent_kafka import Message
     from typing_extensions import Self
@@ -138,7 +138,7 @@ class BlobConsumer(_ConsumerBase):
         return callbacks
 
     @contextlib.contextmanager
-    def _keeping_failures(self) -> Iterator[None]:
+    def _keeping_failures(self) -> Generator[None]:
         """Around all that runs inside the inner client, which must not see it raise.
 
         The inner client would drop the messages that it has at hand; the exception surfaces from
@@ -557,6 +557,8 @@ class BlobConsumer(_ConsumerBase):
     def stats(self) -> dict[str, int]:
         """Counters since the start: records, notifications, requests, bytes, cache hits.
 
+        `sequence_gaps` counts how often notifications of one producer were missing in a partition:
+        aborted transactions, failed deliveries and retention leave gaps; loss would, too.
         Requests and bytes of the store are those of all clients of this process that share it;
         `tx_bytes` and `rx_bytes` are Kafka's wire bytes, known with `statistics.interval.ms`.
         """

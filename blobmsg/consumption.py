@@ -234,7 +234,8 @@ class Consumption:
                 source = run.source
                 indices = range(run.index, end)
                 # All or nothing: Python looks for signals in calls, not between the next two lines.
-                made = list(map(source.message_class, repeat(source), indices))
+                make: Callable[..., Message] = source.message_class
+                made = list(map(make, repeat(source), indices))
                 messages += made
                 run.index = end
                 self._handed_out += len(indices)
@@ -389,6 +390,7 @@ class Consumption:
             log_append_ms=timestamp_ms if timestamp_type == TIMESTAMP_LOG_APPEND_TIME else None,
             leader_epoch=message.leader_epoch(),
         )
+        self._core.sequence_received(flow, notification)
         if notification.inline is None:
             self.counters["notifications"] += 1
             taken = self._core.notification_received(flow, kafka_offset, notification, context)
@@ -767,6 +769,7 @@ class Consumption:
                 "records": self._handed_out,
                 **self.counters,
                 "held_bytes": self._core.held_bytes,
+                "sequence_gaps": self._core.sequence_gaps,
                 "missing_records": skipped.get(FailureKind.MISSING, 0),
                 "expired_records": skipped.get(FailureKind.EXPIRED, 0),
                 "cache_hits": self._fetcher.cache_hits,

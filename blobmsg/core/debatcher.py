@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 from blobmsg.core.flow import Entry, EntryState, Failure, FailureKind, Flow, FlowKey, Run
 from blobmsg.core.offsets import records_to_skip, remaining_records, to_kafka, to_virtual
 from blobmsg.core.prefetch import FetchSection, Prefetch, size_bytes_of
+from blobmsg.core.sequences import Sequences
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,6 +96,7 @@ class Debatcher:
             max_section_bytes=max_section_bytes,
             gather_ms=gather_ms,
         )
+        self._sequences = Sequences()
         self._flows: dict[FlowKey, Flow] = {}
         # Flows whose head can be handed out, round robin; never one that the user has paused.
         self._ready: deque[Flow] = deque()
@@ -107,6 +109,11 @@ class Debatcher:
     def held_bytes(self) -> int:
         """Decoded and in-flight bytes now."""
         return self._prefetch.held_bytes
+
+    @property
+    def sequence_gaps(self) -> int:
+        """How often notifications of one producer were missing in a partition, for statistics."""
+        return self._sequences.gaps
 
     @property
     def fetches_in_flight(self) -> int:
@@ -151,6 +158,7 @@ class Debatcher:
 
     def _drop_read_ahead(self, flow: Flow) -> None:
         self._end_run(flow)
+        self._sequences.forget(flow.key)
         flow.generation += 1
         for entry in flow.entries:
             if entry.state is EntryState.WAITING and not flow.is_paused_by_user:
@@ -191,6 +199,10 @@ class Debatcher:
             self._queue_if_ready(flow)
 
     # --- what Kafka brought -------------------------------------------------------------------
+
+    def sequence_received(self, flow: Flow, notification: Notification) -> None:
+        """A notification came, whatever it leads to: its payload in the store or inline."""
+        self._sequences.received(flow.key, notification.producer_id, notification.sequence)
 
     def notification_received(
         self, flow: Flow, kafka_offset: int, notification: Notification, context: object

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 from confluent_kafka import (
     OFFSET_INVALID,
     OFFSET_STORED,
+    TIMESTAMP_CREATE_TIME,
     KafkaError,
     KafkaException,
     TopicPartition,
@@ -21,10 +23,13 @@ from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
 from blobmsg.consumption import Consumption
 from blobmsg.fetcher import Fetcher, FetchResult
+from blobmsg.format import ByteRange, Notification, crc32, encode_notification
+from blobmsg.format.notification import HEADER_NAME, HEADER_VALUE
+from blobmsg.format.segment import Columns, encode_segment
 from blobmsg.kafka_settings import KafkaView
 from blobmsg.message import Message
 from blobmsg.resources import Stores
-from tests.helpers.consuming import EXPIRED, notification, object_key, part
+from tests.helpers.consuming import EXPIRED, PRODUCER_ID, notification, object_key, part
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -323,6 +328,40 @@ def test_a_seek_to_what_is_committed_waits_until_that_is_known() -> None:
 
     assert kafka.sought[-1] == (0, 9)
     assert kafka.paused == set()
+
+
+# --- sequences ------------------------------------------------------------------------------------
+
+
+def test_gaps_in_sequences_of_objects_and_inline_segments_are_counted() -> None:
+    kafka = Kafka(0)
+    consumption = consumption_of(kafka)
+    segment = encode_segment(Columns([None], [b"v"], [0]))
+    inline_part = replace(
+        part(1),
+        byte_range=ByteRange(0, len(segment)),
+        uncompressed_bytes=len(segment),
+        checksum=crc32(segment),
+    )
+    inline = Notification((inline_part,), 0, PRODUCER_ID, key=None, inline=segment)
+    stored = notification(part(1))
+    for kafka_offset, (told, sequence) in enumerate(
+        [(inline, 3), (stored, 4), (inline, 5), (stored, 7), (inline, 9)]
+    ):
+        kafka.records.append(
+            Message(
+                TOPIC,
+                0,
+                kafka_offset,
+                value=encode_notification(replace(told, sequence=sequence)),
+                headers=[(HEADER_NAME, HEADER_VALUE)],
+                timestamp=(TIMESTAMP_CREATE_TIME, 0),
+            )
+        )
+
+    assert consumption.consume(1, 0.2)[0].value() == b"v"
+
+    assert consumption.stats()["sequence_gaps"] == 2
 
 
 # --- failures -------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -926,6 +927,23 @@ def test_a_notification_waits_a_moment_for_others_of_its_object() -> None:
 
     assert len(section.parts) == 2
     assert not core.has_waiting
+
+
+def test_gaps_in_sequences_are_counted_except_after_a_seek_or_an_assignment() -> None:
+    core = make_core()
+    flow = core.assigned(KEY, None)
+
+    def receive(sequence: int) -> int:
+        core.sequence_received(core.flows[KEY], replace(told, sequence=sequence))
+        return core.sequence_gaps
+
+    told = notification(part(1))
+    assert [receive(sequence) for sequence in (4, 5, 7)] == [0, 0, 1]
+    core.sought(flow.key, 0)
+    assert [receive(sequence) for sequence in (0, 1)] == [1, 1]
+    core.revoked(KEY)
+    core.assigned(KEY, None)
+    assert [receive(sequence) for sequence in (9, 11)] == [1, 2]
 
 
 def test_a_context_is_kept_for_whoever_decodes() -> None:
