@@ -12,7 +12,7 @@ import queue
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -42,9 +42,12 @@ if TYPE_CHECKING:
     from blobmsg.core.debatcher import Entry, FetchSection
     from blobmsg.format.part import Part
     from blobmsg.format.ranges import ByteRange
+    from blobmsg.format.segment import Segment
     from blobmsg.resources import StoreLease, Stores
 
-__all__ = ["EntryContext", "FetchResult", "Fetcher", "decode_part"]
+    _Item: TypeAlias = tuple[Entry, int, Part]  # its notification's entry, which part, the part
+
+__all__ = ["EntryContext", "FetchResult", "Fetcher", "decode_part", "decode_stored"]
 
 logger = logging.getLogger("blobmsg.fetcher")
 
@@ -182,13 +185,33 @@ class Fetcher:
             data = self._get(lease, section.key, section.section)
         except BlobmsgError as error:
             return [self._classify(error, section, part, entry) for entry, _, part in section.parts]
-        outcomes: list[RecordsView | Failure] = []
-        for entry, part_index, part in section.parts:
-            start = part.byte_range.start - section.section.start
-            outcomes.append(self._checked(lease, section, entry, part_index, part, data, start))
-        if self._cache is not None and not any(isinstance(o, Failure) for o in outcomes):
-            self._cache.fill(lease.url, section.key, section.section, data)
-        return outcomes
+        decoded = [_decode_in_place(section, item, data) for item in section.parts]
+        if self._cache is not None:
+            self._fill_right(self._cache, lease.url, section, data, decoded)
+        return [
+            self._fetch_again(lease, section, item, found)
+            if isinstance(found, FormatError)
+            else found
+            for item, found in zip(section.parts, decoded, strict=True)
+        ]
+
+    def _fill_right(
+        self,
+        cache: Cache,
+        store: str,
+        section: FetchSection,
+        data: bytes,
+        decoded: Sequence[RecordsView | FormatError],
+    ) -> None:
+        """Keep the section; when a part of it is wrong, only the parts that are right."""
+        if not any(isinstance(found, FormatError) for found in decoded):
+            cache.fill(store, section.key, section.section, data)
+            return
+        for (_, _, part), found in zip(section.parts, decoded, strict=True):
+            if not isinstance(found, FormatError):
+                start = part.byte_range.start - section.section.start
+                piece = data[start : start + part.byte_range.length]
+                cache.fill(store, section.key, part.byte_range, piece)
 
     def _get(self, lease: StoreLease, key: str, byte_range: ByteRange) -> bytes:
         deadline_ms = self._clock.now_ms() + self._request_timeout_ms
@@ -215,40 +238,31 @@ class Fetcher:
         self.cache_hits += 1
         return views
 
-    def _checked(
-        self,
-        lease: StoreLease,
-        section: FetchSection,
-        entry: Entry,
-        part_index: int,
-        part: Part,
-        data: bytes,
-        start: int,
+    def _fetch_again(
+        self, lease: StoreLease, section: FetchSection, item: _Item, problem: FormatError
     ) -> RecordsView | Failure:
-        """Decode one part; fetch it again, past all caches, while its checksum is wrong."""
-        length = part.byte_range.length
-        if part.codec is Codec.NONE and 2 * length < len(data):
-            # Decoded in place it would keep the whole section in memory, charged as a small part.
-            data, start = data[start : start + length], 0
-        attempt = 0
-        while True:
+        """Fetch one part by itself, past all caches, as long as its bytes are wrong."""
+        entry, part_index, part = item
+        for _ in range(_ATTEMPTS_ON_MISMATCH - 1):
+            if isinstance(problem, UnsupportedFormatError):
+                break
+            self.mismatches += 1
             try:
-                return decode_part(entry, part_index, part, data, start)
-            except UnsupportedFormatError as error:
-                return self._classify(
-                    UnsupportedFormat(_where(section, part, entry, str(error))),
-                    section, part, entry,
-                )  # fmt: skip
-            except FormatError as error:
-                self.mismatches += 1
-                corrupt = CorruptSegment(_where(section, part, entry, str(error)))
-            attempt += 1
-            if attempt == _ATTEMPTS_ON_MISMATCH:
-                return Failure(FailureKind.MISSING, corrupt.kafka_error)
-            try:
-                data, start = self._get(lease, section.key, part.byte_range), 0
+                data = self._get(lease, section.key, part.byte_range)
             except BlobmsgError as error:
                 return self._classify(error, section, part, entry)
+            try:
+                view = decode_part(entry, part_index, part, data, 0)
+            except FormatError as error:
+                problem = error
+                continue
+            if self._cache is not None:
+                self._cache.fill(lease.url, section.key, part.byte_range, data)
+            return view
+        if isinstance(problem, UnsupportedFormatError):
+            return _failure(UnsupportedFormat(str(problem)), section, part, entry)
+        self.mismatches += 1
+        return _failure(CorruptSegment(str(problem)), section, part, entry)
 
     def _classify(
         self, error: BlobmsgError, section: FetchSection, part: Part, entry: Entry
@@ -287,6 +301,48 @@ def _where(section: FetchSection, part: Part, entry: Entry, text: str) -> str:
     )
 
 
+def _decode_in_place(section: FetchSection, item: _Item, data: bytes) -> RecordsView | FormatError:
+    """Decode one part of a section, or return what is wrong with it."""
+    entry, part_index, part = item
+    start, length = part.byte_range.start - section.section.start, part.byte_range.length
+    if part.codec is Codec.NONE and 2 * length < len(data):
+        # Decoded in place it would keep the whole section in memory, charged as a small part.
+        data, start = data[start : start + length], 0
+    try:
+        return decode_part(entry, part_index, part, data, start)
+    except FormatError as error:
+        return error
+
+
+def decode_stored(part: Part, data: bytes, start: int = 0) -> Segment:
+    """Check and decode one segment's bytes, headers included.
+
+    Args:
+        part: What its notification or the object's index says of it.
+        data: Bytes that hold it, as stored.
+        start: Where it begins in `data`.
+
+    Raises:
+        UnsupportedFormatError: Of a version or codec that this version does not know.
+        FormatError: Its length, its checksum or its bytes are wrong.
+    """
+    length = part.byte_range.length
+    stored = memoryview(data)[start : start + length]
+    if len(stored) != length:
+        raise FormatError(f"only {len(stored)} of {length} bytes are there")
+    if crc32(stored) != part.checksum:
+        raise FormatError(
+            f"checksum {crc32(stored):08x} instead of {part.checksum:08x} over {length} bytes"
+        )
+    if part.codec is Codec.NONE:
+        segment = decode_segment(data, start=start, length=length, records=part.records)
+    else:
+        raw = decompress(part.codec, stored, part.uncompressed_bytes)
+        segment = decode_segment(raw, records=part.records)
+    segment.check_headers()
+    return segment
+
+
 def decode_part(entry: Entry, part_index: int, part: Part, data: bytes, start: int) -> RecordsView:
     """Check and decode one segment.
 
@@ -300,18 +356,7 @@ def decode_part(entry: Entry, part_index: int, part: Part, data: bytes, start: i
     Raises:
         FormatError: Its checksum or its bytes are wrong.
     """
-    length = part.byte_range.length
-    stored = memoryview(data)[start : start + length]
-    if crc32(stored) != part.checksum:
-        raise FormatError(
-            f"checksum {crc32(stored):08x} instead of {part.checksum:08x} over {len(stored)} bytes"
-        )
-    if part.codec is Codec.NONE:
-        segment = decode_segment(data, start=start, length=length, records=part.records)
-    else:
-        raw = decompress(part.codec, stored, part.uncompressed_bytes)
-        segment = decode_segment(raw, records=part.records)
-    segment.check_headers()
+    segment = decode_stored(part, data, start)
     notification, context = entry.notification, entry.context
     before = 0
     if notification is not None:

@@ -9,19 +9,16 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from blobmsg.fetcher import decode_stored
 from blobmsg.format import (
     HEADER_NAME,
     TRAILER_BYTES,
     ByteRange,
-    Codec,
     FormatError,
     Limits,
     Segment,
-    crc32,
     decode_batch_object_index,
     decode_notification,
-    decode_segment,
-    decompress,
     index_range,
 )
 from blobmsg.format.segment import MAX_SEGMENT_BYTES
@@ -212,8 +209,7 @@ def _describe_part(
     if read is None:
         return facts
     try:
-        segment = _decode(part, read(part.byte_range))
-        segment.check_headers()
+        segment = decode_stored(part, read(part.byte_range))
     except FormatError as error:
         facts["problem"] = str(error)
         return facts
@@ -223,17 +219,6 @@ def _describe_part(
             for index in range(min(preview_records, segment.records))
         ]
     return facts
-
-
-def _decode(part: Part, stored: bytes) -> Segment:
-    if len(stored) != part.byte_range.length:
-        raise FormatError(f"only {len(stored)} of {part.byte_range.length} bytes are there")
-    if crc32(stored) != part.checksum:
-        raise FormatError(f"checksum {crc32(stored):08x} instead of {part.checksum:08x}")
-    raw = stored
-    if part.codec is not Codec.NONE:
-        raw = decompress(part.codec, stored, part.uncompressed_bytes)
-    return decode_segment(raw, records=part.records)
 
 
 def _describe_record(segment: Segment, index: int) -> Facts:

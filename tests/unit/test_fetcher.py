@@ -1,0 +1,165 @@
+"""The fetcher on a store that answers by script: what is cached, fetched again, refused."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
+
+from blobmsg.cache.memory import MemoryCache
+from blobmsg.clock import SystemClock
+from blobmsg.core.debatcher import Entry, Failure, FailureKind, FetchSection, Flow
+from blobmsg.fetcher import EntryContext, Fetcher
+from blobmsg.format import ByteRange, Part, crc32
+from blobmsg.format.segment import Columns, encode_segment
+from blobmsg.message import RecordsView
+from tests.helpers.consuming import notification, object_key, part
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+URL = "memory://fetcher"
+
+
+class Store:
+    """One object, and how the next answers differ from it."""
+
+    url = URL
+
+    def __init__(self, *segments: bytes) -> None:
+        self.store = self  # also its own lease
+        self.data = b"".join(segments)
+        self.parts: list[Part] = []
+        for segment in segments:
+            place = ByteRange(self.parts[-1].byte_range.end if self.parts else 0, len(segment))
+            self.parts.append(
+                replace(
+                    part(1),
+                    byte_range=place,
+                    uncompressed_bytes=len(segment),
+                    checksum=crc32(segment),
+                )
+            )
+        self.flipped: deque[int | None] = deque()  # bytes flipped in the next answers
+        self.asked: list[ByteRange] = []
+
+    def get(self, _name: str) -> Store:
+        return self
+
+    def get_range(self, _key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
+        assert deadline_ms > 0
+        self.asked.append(byte_range)
+        data = bytearray(self.data)
+        flipped = self.flipped.popleft() if self.flipped else None
+        if flipped is not None:
+            data[flipped] ^= 1
+        return bytes(data[byte_range.start : byte_range.end])
+
+
+def segment_of(value: bytes) -> bytes:
+    return encode_segment(Columns([None], [value], [0]))
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store(*(segment_of(bytes([number]) * 100) for number in range(3)))
+
+
+@pytest.fixture
+def cache() -> MemoryCache:
+    return MemoryCache(1 << 20)
+
+
+def fetch(store: Store, cache: MemoryCache, parts: Sequence[Part]) -> list[Any]:
+    """Values of the parts, or their failures, by one section over all of them."""
+    stores: Any = store
+    fetcher = Fetcher(stores, cache, SystemClock(), threads=1, request_timeout_ms=1000, name="test")
+    told = notification(*parts)
+    entry = Entry(Flow(("flights", 0), None), 7, told, len(parts))
+    entry.context = EntryContext(TIMESTAMP_CREATE_TIME, None, None)
+    whole = ByteRange(
+        parts[0].byte_range.start, parts[-1].byte_range.end - parts[0].byte_range.start
+    )
+    section = FetchSection(
+        "", object_key(), whole, tuple((entry, index, each) for index, each in enumerate(parts))
+    )
+    return [
+        found.segment.value(0) if isinstance(found, RecordsView) else found
+        for found in fetcher._fetch(section)
+    ]
+
+
+VALUES = [bytes([number]) * 100 for number in range(3)]
+
+
+def cached(store: Store, cache: MemoryCache) -> list[bool]:
+    """Of each part, whether the cache has it; what it has must be right."""
+    found = [cache.get(URL, object_key(), each.byte_range) for each in store.parts]
+    assert all(
+        data is None or bytes(data) == store.data[each.byte_range.start : each.byte_range.end]
+        for data, each in zip(found, store.parts, strict=True)
+    )
+    return [data is not None for data in found]
+
+
+def test_a_section_that_is_right_is_cached_whole(store: Store, cache: MemoryCache) -> None:
+    assert fetch(store, cache, store.parts) == VALUES
+
+    assert cached(store, cache) == [True, True, True]
+    assert cache.stats()["entries"] == 1
+    assert fetch(store, cache, store.parts) == VALUES
+    assert len(store.asked) == 1
+
+
+def test_a_part_damaged_on_the_way_is_cached_as_it_came_the_second_time(
+    store: Store, cache: MemoryCache
+) -> None:
+    store.flipped.append(store.parts[1].byte_range.end - 1)
+
+    assert fetch(store, cache, store.parts) == VALUES
+
+    assert store.asked[1:] == [store.parts[1].byte_range]
+    assert cached(store, cache) == [True, True, True]
+
+
+def test_a_part_damaged_in_the_store_is_not_cached_but_those_beside_it_are(
+    store: Store, cache: MemoryCache
+) -> None:
+    store.flipped.extend([store.parts[1].byte_range.end - 1] * 3)
+
+    first, failure, last = fetch(store, cache, store.parts)
+
+    assert [first, last] == [VALUES[0], VALUES[2]]
+    assert isinstance(failure, Failure)
+    assert failure.kind is FailureKind.MISSING
+    assert failure.error.code() == KafkaError._BAD_MSG
+    assert failure.error.str().count("flights [0] at Kafka offset 7") == 1
+    assert len(store.asked) == 3
+    assert cached(store, cache) == [True, False, True]
+
+
+def test_a_cached_range_that_went_bad_is_dropped_and_fetched(
+    store: Store, cache: MemoryCache
+) -> None:
+    whole = ByteRange(0, len(store.data))
+    cache.fill(URL, object_key(), whole, bytes(len(store.data)))
+
+    assert fetch(store, cache, store.parts) == VALUES
+
+    assert cached(store, cache) == [True, True, True]
+
+
+def test_a_segment_of_a_later_version_is_refused_at_once_by_name(cache: MemoryCache) -> None:
+    later = bytearray(segment_of(b"v"))
+    later[4] = 65
+    store = Store(bytes(later))
+
+    (failure,) = fetch(store, cache, store.parts)
+
+    assert failure.error.code() == KafkaError._UNSUPPORTED_FEATURE
+    assert len(store.asked) == 1
+    assert failure.error.str().count("flights [0] at Kafka offset 7") == 1
+    assert cached(store, cache) == [False]
