@@ -404,10 +404,6 @@ class Debatcher:
             else:
                 self._wait(entry)
 
-    def next_retry_ms(self) -> int | None:
-        """When `tick` has something to do, monotonic; None: nothing waits for a retry."""
-        return min((e.retry_at_ms for e in self._retrying if e.is_reported), default=None)
-
     # --- handing out --------------------------------------------------------------------------
 
     def next_run(self) -> Run | Entry | None:

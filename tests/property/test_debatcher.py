@@ -437,7 +437,7 @@ class DebatcherMachine(RuleBasedStateMachine):
             assert partition.cursor == len(partition.log) or not partition.is_assigned
         assert self.core.held_bytes == 0
         assert self.core.fetches_in_flight == 0
-        assert self.core.next_retry_ms() is None
+        assert self.core.plan(self.now_ms) == []
 
 
 class SkippingDebatcherMachine(DebatcherMachine):
