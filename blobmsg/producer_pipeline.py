@@ -4,28 +4,25 @@ A shell: takes an event, calls `ProducerCore` under one lock, puts the actions i
 the lock is held (so that two threads can't swap them), and lets the thread that owns a queue do
 them. Decides nothing about batches, order or memory.
 
-Threads: `append`, `serve`, `flush` any; uploads by `Uploader`'s; topics are read by one metadata
-thread; the notifier thread alone calls the inner producer's `produce` and `poll`.
+Threads: `append`, `serve`, `flush` any; uploads by `Uploader`'s; topics are read by the one of
+`ProducerTopics`; the notifier thread alone calls the inner producer's `produce` and `poll`.
 Lock order: `_lock` is the only lock; nothing is called out while it is held.
 """
 
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
-from array import array
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from blobmsg.core.batcher import Batcher, TopicLanes
+from blobmsg.core.batcher import Batcher
 from blobmsg.core.events import Notify, ProducerAction, Report, UploadBatch
 from blobmsg.core.notifier import Notifier
-from blobmsg.core.partitioner import Partitioner, create_partitioner
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
 from blobmsg.core.router import Router
 from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, Route, SealedSegment, SegmentState
@@ -38,8 +35,13 @@ from blobmsg.format.notification import (
     Notification,
     encode_notification,
 )
-from blobmsg.inner_config import TimeBudget, key_hashes
-from blobmsg.topic_directory import TopicDirectory, TopicFacts, UnknownTopic
+from blobmsg.inner_config import TimeBudget
+from blobmsg.producer_topics import (
+    ENVELOPE_BYTES,
+    ProducerTopics,
+    WaitingRecord,
+    unknown_partition,
+)
 from blobmsg.uploader import Uploader, columns_of
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from blobmsg.format.segment import Columns, Headers
     from blobmsg.kafka_settings import KafkaView
     from blobmsg.resources import Stores
+    from blobmsg.topic_directory import TopicDirectory
 
 __all__ = ["ProducerPipeline"]
 
@@ -62,61 +65,10 @@ logger = logging.getLogger("blobmsg.producer")
 _POLL_SLICE_S: Final = 0.005
 # Longest sleep of an idle notifier thread: statistics and errors of the inner client wait so long.
 _IDLE_S: Final = 0.2
-# What a notification or an inline segment's Kafka record takes besides the segment itself.
-_ENVELOPE_BYTES: Final = 1024
-_TOPIC_RETRY_S: Final = 0.25
-_TOPIC_RETRY_MAX_S: Final = 5.0
-# A topic whose settings could not be read is asked again so soon.
-_INCOMPLETE_REFRESH_MS: Final = 30_000
 # One line per cause in this time, however many records fail of it.
 _LOG_EVERY_S: Final = 60.0
 
 _NOTIFICATION_HEADERS: Final = [(HEADER_NAME, HEADER_VALUE)]
-
-
-class _Pending:
-    """A record whose topic is not known yet."""
-
-    __slots__ = ("callback", "headers", "key", "opened_ms", "partition", "payload_bytes",
-                 "timestamp_ms", "value")  # fmt: skip
-
-    def __init__(
-        self,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int,
-        timestamp_ms: int,
-        headers: Headers | None,
-        callback: Callable[..., Any] | None,
-        payload_bytes: int,
-        opened_ms: int,
-    ) -> None:
-        self.key = key
-        self.value = value
-        self.partition = partition
-        self.timestamp_ms = timestamp_ms
-        self.headers = headers
-        self.callback = callback
-        self.payload_bytes = payload_bytes
-        self.opened_ms = opened_ms
-
-
-class _Topic:
-    """A topic in use. Threads: under the pipeline's lock, but `retry_*` the metadata thread."""
-
-    __slots__ = ("first_asked_ms", "is_known", "is_missing", "lanes", "next_read_ms",
-                 "partitioner", "pending", "retry_s", "unavailable")  # fmt: skip
-
-    def __init__(self, name: str, partitioner: Partitioner, now_ms: int) -> None:
-        self.lanes = TopicLanes(name)
-        self.partitioner = partitioner
-        self.is_known = False
-        self.is_missing = False  # the cluster has said for long enough that there is none
-        self.pending: deque[_Pending] = deque()
-        self.unavailable: frozenset[int] = frozenset()
-        self.first_asked_ms = now_ms
-        self.next_read_ms = now_ms
-        self.retry_s = _TOPIC_RETRY_S
 
 
 class ProducerPipeline:
@@ -154,19 +106,15 @@ class ProducerPipeline:
         self._name = name
         self._producer_id = producer_id
         self._budget = TimeBudget.of(settings, view)
-        self._rng = random.Random()  # noqa: S311  (partitions, not secrets)
-        self._inline_max_bytes = view.message_max_bytes - _ENVELOPE_BYTES
+        self._inline_max_bytes = view.message_max_bytes - ENVELOPE_BYTES
         self._core = self._build_core()
         self._memory = self._core.memory
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._wake = threading.Event()
-        self._wake_metadata = threading.Event()
         self._is_stopping = False
         self._fatal: KafkaError | None = None
-        self._topics: dict[str, _Topic] = {}
         self._outbox: deque[SealedSegment] = deque()
-        self._is_refused = False  # a full buffer refused a record since topics were last read
         self._outbox_record = 0  # records of the outbox' first segment already produced (plain)
         self._in_flight = 0  # at the inner producer
         self._acknowledged_silently = 0
@@ -201,9 +149,18 @@ class ProducerPipeline:
         self._notifier_thread = threading.Thread(
             target=self._run, args=(self._run_notifier,), name=f"{name}-notifier", daemon=True
         )
-        self._metadata_thread = threading.Thread(
-            target=self._run, args=(self._run_metadata,), name=f"{name}-metadata", daemon=True
+        self._producer_topics = ProducerTopics(
+            directory,
+            self._core,
+            view,
+            clock=clock,
+            changed=self._changed,
+            dispatch=self._dispatch,
+            run=self._run,
+            wake_notifier=self._wake.set,
+            name=name,
         )
+        self._topics = self._producer_topics.by_name
 
     def _build_core(self) -> ProducerCore:
         settings, view, budget = self._settings, self._view, self._budget
@@ -239,7 +196,7 @@ class ProducerPipeline:
         """Start the threads."""
         self._uploader.start()
         self._notifier_thread.start()
-        self._metadata_thread.start()
+        self._producer_topics.start()
 
     # --- records in ---------------------------------------------------------------------------
 
@@ -281,8 +238,19 @@ class ProducerPipeline:
                 self._refuse_full()
             known = self._topics.get(topic)
             if known is None or not known.is_known:
-                self._append_unknown(
-                    topic, key, value, partition, timestamp_ms, headers, callback, payload_bytes
+                self._producer_topics.add_waiting(
+                    topic,
+                    WaitingRecord(
+                        key,
+                        value,
+                        partition,
+                        timestamp_ms,
+                        headers,
+                        callback,
+                        payload_bytes,
+                        is_urgent,
+                        self._clock.now_ms(),
+                    ),
                 )
                 return
             lanes = known.lanes
@@ -294,7 +262,7 @@ class ProducerPipeline:
                     known.unavailable,
                 )
             elif partition >= lanes.partition_count:
-                raise _unknown_partition()
+                raise unknown_partition()
             segment = lanes.open_segments[partition]
             if segment is None:
                 segment = self._core.batcher.open_segment(
@@ -310,40 +278,9 @@ class ProducerPipeline:
                 self._dispatch(self._core.seal(segment.lane, now_ms, wall_ms))
 
     def _refuse_full(self) -> None:
-        self._is_refused = True
+        self._producer_topics.seal_when_known()
         self._dispatch(self._core.seal_all(self._clock.now_ms(), self._clock.timestamp_ms()))
         raise BufferError("Local: Queue full")
-
-    def _append_unknown(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int,
-        timestamp_ms: int,
-        headers: Headers | None,
-        callback: Callable[..., Any] | None,
-        payload_bytes: int,
-    ) -> None:
-        """Keep a record until its topic's partitions are known; as librdkafka does."""
-        now_ms = self._clock.now_ms()
-        known = self._topics.get(topic)
-        if known is None:
-            partitioner = create_partitioner(
-                self._view.partitioner,
-                self._rng,
-                self._view.sticky_partitioning_linger_ms,
-                **key_hashes(),
-            )
-            known = self._topics[topic] = _Topic(topic, partitioner, now_ms)
-            self._wake_metadata.set()
-        if known.is_missing:
-            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "Unable to produce message"))
-        known.pending.append(
-            _Pending(key, value, partition, timestamp_ms, headers, callback, payload_bytes, now_ms)
-        )
-        self._memory.records += 1
-        self._memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
 
     def _dispatch(self, actions: list[ProducerAction]) -> None:
         """Put actions into the queues of the threads that do them. Under the lock."""
@@ -596,145 +533,6 @@ class ProducerPipeline:
         with self._lock:
             self._dispatch(self._core.notifier.record_settled(segment, index, outcome, now_ms))
 
-    # --- the metadata thread ------------------------------------------------------------------
-
-    def _run_metadata(self) -> None:
-        while not self._is_stopping:
-            self._wake_metadata.clear()
-            now_ms = self._clock.now_ms()
-            with self._lock:
-                due = [
-                    (name, topic)
-                    for name, topic in self._topics.items()
-                    if now_ms >= topic.next_read_ms
-                ]
-                next_ms = min((t.next_read_ms for t in self._topics.values()), default=None)
-            for name, topic in due:
-                self._read_topic(name, topic)
-            if not due:
-                wait_s = 1.0 if next_ms is None else (next_ms - now_ms) / 1000
-                self._wake_metadata.wait(max(0.0, min(1.0, wait_s)))
-            self._time_out_pending()
-
-    def _read_topic(self, name: str, topic: _Topic) -> None:
-        error: KafkaError | None = None
-        facts: TopicFacts | None = None
-        try:
-            facts = self._directory.read(name)
-        except UnknownTopic:
-            error = KafkaError(KafkaError._UNKNOWN_TOPIC)
-        except KafkaException as failure:
-            error = failure.args[0]
-        now_ms = self._clock.now_ms()
-        with self._changed:
-            if facts is not None:
-                self._take_facts(topic, facts, now_ms)
-            elif error is not None:
-                self._retry_topic(topic, error, now_ms)
-            self._changed.notify_all()
-
-    def _take_facts(self, topic: _Topic, facts: TopicFacts, now_ms: int) -> None:
-        if facts.is_compacted and not topic.lanes.is_plain:
-            logger.warning(
-                "topic %s is compacted: its records stay plain Kafka records, for the brokers "
-                "must see their keys",
-                topic.lanes.topic,
-            )
-        self._core.batcher.configure_topic(
-            topic.lanes,
-            destination_zones=facts.destination_zones,
-            retention_class=facts.retention_class,
-            segment_ms=facts.segment_ms,
-            is_plain=facts.is_compacted,
-        )
-        topic.lanes.inline_max_bytes = facts.max_message_bytes - _ENVELOPE_BYTES
-        topic.unavailable = facts.unavailable
-        topic.is_known, topic.is_missing = True, False
-        refresh_ms = max(1000, self._view.topic_metadata_refresh_interval_ms)
-        if not facts.is_complete:
-            refresh_ms = min(refresh_ms, _INCOMPLETE_REFRESH_MS)
-        topic.next_read_ms = now_ms + refresh_ms
-        topic.retry_s = _TOPIC_RETRY_S
-        while topic.pending:
-            self._place(topic, topic.pending.popleft(), now_ms)
-        if self._is_refused:
-            # Seals were due while these records had no lane yet.
-            self._is_refused = False
-            self._dispatch(self._core.seal_all(now_ms, self._clock.timestamp_ms()))
-        self._wake.set()
-
-    def _place(self, topic: _Topic, record: _Pending, now_ms: int) -> None:
-        """Move a record that waited for its topic to its partition's segment."""
-        lanes, partition = topic.lanes, record.partition
-        if partition < 0:
-            partition = topic.partitioner.partition(
-                record.key, lanes.partition_count, now_ms, topic.unavailable
-            )
-        elif partition >= lanes.partition_count:
-            self._fail_pending(lanes.topic, record, _unknown_partition().args[0])
-            return
-        segment = lanes.open_segments[partition]
-        if segment is None:
-            segment = self._core.batcher.open_segment(
-                lanes, partition, record.callback, record.opened_ms
-            )
-        if segment.append(
-            record.key,
-            record.value,
-            record.timestamp_ms,
-            record.headers,
-            record.callback,
-            record.payload_bytes,
-        ):
-            self._dispatch(self._core.seal(segment.lane, now_ms, self._clock.timestamp_ms()))
-
-    def _retry_topic(self, topic: _Topic, error: KafkaError, now_ms: int) -> None:
-        waited_ms = now_ms - topic.first_asked_ms
-        is_unknown = error.code() == KafkaError._UNKNOWN_TOPIC
-        if is_unknown and waited_ms >= self._view.topic_metadata_propagation_max_ms:
-            topic.is_known, topic.is_missing = False, True
-            # What the broker said, as stock reports it; `produce` says _UNKNOWN_TOPIC from now on.
-            error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-            while topic.pending:
-                self._fail_pending(topic.lanes.topic, topic.pending.popleft(), error)
-        elif not is_unknown and not error.retriable() and error.code() > 0:
-            # The broker has refused for good, for example TOPIC_AUTHORIZATION_FAILED.
-            while topic.pending:
-                self._fail_pending(topic.lanes.topic, topic.pending.popleft(), error)
-        topic.next_read_ms = now_ms + int(topic.retry_s * 1000)
-        topic.retry_s = min(_TOPIC_RETRY_MAX_S, topic.retry_s * 2)
-
-    def _time_out_pending(self) -> None:
-        timeout_ms = self._budget.message_timeout_ms
-        if not timeout_ms:
-            return
-        with self._changed:
-            oldest_ms = self._clock.now_ms() - timeout_ms
-            error = KafkaError(KafkaError._MSG_TIMED_OUT)
-            for name, topic in self._topics.items():
-                while topic.pending and topic.pending[0].opened_ms <= oldest_ms:
-                    self._fail_pending(name, topic.pending.popleft(), error)
-            self._changed.notify_all()
-
-    def _fail_pending(self, topic: str, record: _Pending, error: KafkaError) -> None:
-        segment = SealedSegment(
-            topic=topic,
-            partition=record.partition,
-            keys=[record.key],
-            values=[record.value],
-            timestamps_ms=array("q", [record.timestamp_ms]),
-            headers=None if record.headers is None else [record.headers],
-            callback=record.callback,
-            callbacks=None,
-            charged_bytes=record.payload_bytes + CHARGE_BYTES_PER_RECORD,
-            opened_ms=record.opened_ms,
-            deadline_ms=None,
-        )
-        segment.state = SegmentState.FAILED
-        segment.error = error
-        segment.settled_ms = self._clock.now_ms()
-        self._report(segment)
-
     # --- reports and waiting --------------------------------------------------------------------
 
     @property
@@ -787,6 +585,7 @@ class ProducerPipeline:
                 # Again when all that was sealed is settled: callbacks may have produced more.
                 if is_first or not self._core.notifier.unsettled_segments:
                     is_first = False
+                    self._producer_topics.seal_when_known()
                     now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
                     self._dispatch(self._core.seal_all(now_ms, wall_ms))
                 if not self.undelivered:
@@ -818,18 +617,9 @@ class ProducerPipeline:
         """End the threads; what is not delivered yet is lost. Waits at most `timeout_s`."""
         self._is_stopping = True
         self._wake.set()
-        self._wake_metadata.set()
+        self._producer_topics.stop()
         self._uploader.stop()
         deadline = time.monotonic() + timeout_s
         self._notifier_thread.join(max(0.0, deadline - time.monotonic()))
-        self._metadata_thread.join(max(0.0, deadline - time.monotonic()))
+        self._producer_topics.join(max(0.0, deadline - time.monotonic()))
         self._uploader.join(max(0.0, deadline - time.monotonic()))
-
-
-def _unknown_partition() -> KafkaException:
-    return KafkaException(
-        KafkaError(
-            KafkaError._UNKNOWN_PARTITION,
-            "Unable to produce message: Local: Unknown partition",
-        )
-    )

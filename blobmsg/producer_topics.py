@@ -1,0 +1,332 @@
+"""The topics of a producer: what is known of them, and the records that wait until it is.
+
+Keeps the records of topics that the cluster has not told about yet, reads topics again and again
+in a thread of its own, and moves the records on, in order, once their partitions are known; as
+librdkafka does. What a topic's settings mean for batches is the core's.
+
+Threads: `by_name` and all methods but `start`, `wake`, `stop` and `join` under the pipeline's lock;
+the metadata thread takes it by itself and calls the cluster without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+
+from blobmsg.core.batcher import TopicLanes
+from blobmsg.core.events import ProducerAction, Report
+from blobmsg.core.partitioner import Partitioner, create_partitioner
+from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, SealedSegment, SegmentState
+from blobmsg.inner_config import key_hashes
+from blobmsg.topic_directory import TopicDirectory, TopicFacts, UnknownTopic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from blobmsg.clock import Clock
+    from blobmsg.core.producer_core import ProducerCore
+    from blobmsg.format.segment import Headers
+    from blobmsg.kafka_settings import KafkaView
+
+__all__ = [
+    "ENVELOPE_BYTES",
+    "ProducedTopic",
+    "ProducerTopics",
+    "WaitingRecord",
+    "unknown_partition",
+]
+
+logger = logging.getLogger("blobmsg.producer")
+
+# What a notification or an inline segment's Kafka record takes besides the segment itself.
+ENVELOPE_BYTES: Final = 1024
+_RETRY_S: Final = 0.25
+_RETRY_MAX_S: Final = 5.0
+# A topic whose settings could not be read is asked again so soon.
+_INCOMPLETE_REFRESH_MS: Final = 30_000
+# Longest sleep of the metadata thread: records that wait for their topic time out as late as that.
+_IDLE_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class WaitingRecord:
+    """A record whose topic is not known yet.
+
+    Args:
+        key: Its key.
+        value: Its value.
+        partition: -1 to let the partitioner choose.
+        timestamp_ms: Wall time.
+        headers: Its headers.
+        callback: Its delivery callback.
+        payload_bytes: Bytes of key, value and headers.
+        is_urgent: Seal its lane at once.
+        opened_ms: Monotonic time of its arrival.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    partition: int
+    timestamp_ms: int
+    headers: Headers | None
+    callback: Callable[..., Any] | None
+    payload_bytes: int
+    is_urgent: bool
+    opened_ms: int
+
+
+class ProducedTopic:
+    """A topic in use. Threads: under the pipeline's lock."""
+
+    __slots__ = ("first_asked_ms", "is_known", "is_missing", "lanes", "next_read_ms",
+                 "partitioner", "retry_s", "unavailable", "waiting")  # fmt: skip
+
+    def __init__(self, name: str, partitioner: Partitioner, now_ms: int) -> None:
+        self.lanes = TopicLanes(name)
+        self.partitioner = partitioner
+        self.is_known = False
+        self.is_missing = False  # the cluster has said for long enough that there is none
+        self.waiting: deque[WaitingRecord] = deque()
+        self.unavailable: frozenset[int] = frozenset()
+        self.first_asked_ms = now_ms
+        self.next_read_ms = now_ms
+        self.retry_s = _RETRY_S
+
+
+class ProducerTopics:
+    """Topics by name, and the metadata thread.
+
+    Args:
+        directory: Reads topics.
+        core: Configured with what was read; takes the records that waited.
+        view: The user's librdkafka settings that we interpret.
+        clock: Time.
+        changed: The condition of the pipeline's lock; told after each read.
+        dispatch: Does the core's actions; called under the lock.
+        wake_notifier: Lets the notifier thread look for lanes that are due.
+        run: Runs the thread's loop and reports its defects.
+        name: For the thread's name.
+    """
+
+    def __init__(
+        self,
+        directory: TopicDirectory,
+        core: ProducerCore,
+        view: KafkaView,
+        *,
+        clock: Clock,
+        changed: threading.Condition,
+        dispatch: Callable[[list[ProducerAction]], None],
+        wake_notifier: Callable[[], object],
+        run: Callable[[Callable[[], None]], None],
+        name: str,
+    ) -> None:
+        self._directory = directory
+        self._core = core
+        self._view = view
+        self._clock = clock
+        self._changed = changed
+        self._dispatch = dispatch
+        self._wake_notifier = wake_notifier
+        self._rng = random.Random()  # noqa: S311  (partitions, not secrets)
+        self.by_name: dict[str, ProducedTopic] = {}
+        self._seals_when_known = False
+        self._wake = threading.Event()
+        self._is_stopping = False
+        self._thread = threading.Thread(
+            target=run, args=(self._run,), name=f"{name}-metadata", daemon=True
+        )
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread end."""
+        self._is_stopping = True
+        self._wake.set()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread to end."""
+        self._thread.join(timeout_s)
+
+    # --- records that wait ----------------------------------------------------------------------
+
+    def add_waiting(self, name: str, record: WaitingRecord) -> None:
+        """Keep a record until its topic's partitions are known.
+
+        Raises:
+            KafkaException: The cluster has said for long enough that there is no such topic.
+        """
+        topic = self.by_name.get(name)
+        if topic is None:
+            partitioner = create_partitioner(
+                self._view.partitioner,
+                self._rng,
+                self._view.sticky_partitioning_linger_ms,
+                **key_hashes(),
+            )
+            topic = self.by_name[name] = ProducedTopic(name, partitioner, record.opened_ms)
+            self._wake.set()
+        if topic.is_missing:
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "Unable to produce message"))
+        topic.waiting.append(record)
+        self._core.memory.records += 1
+        self._core.memory.records_bytes += record.payload_bytes + CHARGE_BYTES_PER_RECORD
+
+    def seal_when_known(self) -> None:
+        """Seal what waits as soon as it has a lane: the buffer is full, or somebody flushes."""
+        self._seals_when_known = any(topic.waiting for topic in self.by_name.values())
+
+    def _place(self, topic: ProducedTopic, record: WaitingRecord, now_ms: int) -> None:
+        """Move a record that waited to its partition's segment."""
+        lanes, partition = topic.lanes, record.partition
+        if partition < 0:
+            partition = topic.partitioner.partition(
+                record.key, lanes.partition_count, now_ms, topic.unavailable
+            )
+        elif partition >= lanes.partition_count:
+            self._fail(lanes.topic, record, unknown_partition().args[0])
+            return
+        segment = lanes.open_segments[partition]
+        if segment is None:
+            segment = self._core.batcher.open_segment(
+                lanes, partition, record.callback, record.opened_ms
+            )
+        is_full = segment.append(
+            record.key,
+            record.value,
+            record.timestamp_ms,
+            record.headers,
+            record.callback,
+            record.payload_bytes,
+        )
+        if is_full:
+            self._dispatch(self._core.seal(segment.lane, now_ms, self._clock.timestamp_ms()))
+
+    def _fail(self, name: str, record: WaitingRecord, error: KafkaError) -> None:
+        segment = SealedSegment(
+            topic=name,
+            partition=record.partition,
+            keys=[record.key],
+            values=[record.value],
+            timestamps_ms=[record.timestamp_ms],
+            headers=None if record.headers is None else [record.headers],
+            callback=record.callback,
+            callbacks=None,
+            charged_bytes=record.payload_bytes + CHARGE_BYTES_PER_RECORD,
+            opened_ms=record.opened_ms,
+            deadline_ms=None,
+        )
+        segment.state = SegmentState.FAILED
+        segment.error = error
+        segment.settled_ms = self._clock.now_ms()
+        self._dispatch([Report(segment)])
+
+    def _fail_all(self, topic: ProducedTopic, error: KafkaError) -> None:
+        while topic.waiting:
+            self._fail(topic.lanes.topic, topic.waiting.popleft(), error)
+
+    # --- the metadata thread ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._is_stopping:
+            self._wake.clear()
+            now_ms = self._clock.now_ms()
+            with self._changed:
+                topics = self.by_name.items()
+                due = [(name, topic) for name, topic in topics if now_ms >= topic.next_read_ms]
+                next_ms = min((topic.next_read_ms for _, topic in topics), default=None)
+            for name, topic in due:
+                self._read(name, topic)
+            if not due:
+                wait_s = _IDLE_S if next_ms is None else (next_ms - now_ms) / 1000
+                self._wake.wait(max(0.0, min(_IDLE_S, wait_s)))
+            self._time_out_waiting()
+
+    def _read(self, name: str, topic: ProducedTopic) -> None:
+        error: KafkaError | None = None
+        facts: TopicFacts | None = None
+        try:
+            facts = self._directory.read(name)
+        except UnknownTopic:
+            error = KafkaError(KafkaError._UNKNOWN_TOPIC)
+        except KafkaException as failure:
+            error = failure.args[0]
+        now_ms = self._clock.now_ms()
+        with self._changed:
+            if facts is not None:
+                self._take_facts(topic, facts, now_ms)
+            elif error is not None:
+                self._retry(topic, error, now_ms)
+            self._changed.notify_all()
+
+    def _take_facts(self, topic: ProducedTopic, facts: TopicFacts, now_ms: int) -> None:
+        if facts.is_compacted and not topic.lanes.is_plain:
+            logger.warning(
+                "topic %s is compacted: its records stay plain Kafka records, for the brokers "
+                "must see their keys",
+                topic.lanes.topic,
+            )
+        self._core.batcher.configure_topic(
+            topic.lanes,
+            destination_zones=facts.destination_zones,
+            retention_class=facts.retention_class,
+            segment_ms=facts.segment_ms,
+            is_plain=facts.is_compacted,
+        )
+        topic.lanes.inline_max_bytes = facts.max_message_bytes - ENVELOPE_BYTES
+        topic.unavailable = facts.unavailable
+        topic.is_known, topic.is_missing = True, False
+        refresh_ms = max(1000, self._view.topic_metadata_refresh_interval_ms)
+        if not facts.is_complete:
+            refresh_ms = min(refresh_ms, _INCOMPLETE_REFRESH_MS)
+        topic.next_read_ms = now_ms + refresh_ms
+        topic.retry_s = _RETRY_S
+        had_waiting = bool(topic.waiting)
+        while topic.waiting:
+            self._place(topic, topic.waiting.popleft(), now_ms)
+        if self._seals_when_known and had_waiting:
+            self._seals_when_known = any(other.waiting for other in self.by_name.values())
+            self._dispatch(self._core.seal_all(now_ms, self._clock.timestamp_ms()))
+        self._wake_notifier()
+
+    def _retry(self, topic: ProducedTopic, error: KafkaError, now_ms: int) -> None:
+        waited_ms = now_ms - topic.first_asked_ms
+        is_unknown = error.code() == KafkaError._UNKNOWN_TOPIC
+        if is_unknown and waited_ms >= self._view.topic_metadata_propagation_max_ms:
+            topic.is_known, topic.is_missing = False, True
+            # What the broker said, as stock reports it; `produce` says _UNKNOWN_TOPIC from now on.
+            self._fail_all(topic, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        elif not is_unknown and not error.retriable() and error.code() > 0:
+            # The broker has refused for good, for example TOPIC_AUTHORIZATION_FAILED.
+            self._fail_all(topic, error)
+        topic.next_read_ms = now_ms + int(topic.retry_s * 1000)
+        topic.retry_s = min(_RETRY_MAX_S, topic.retry_s * 2)
+
+    def _time_out_waiting(self) -> None:
+        timeout_ms = self._view.message_timeout_ms
+        if not timeout_ms:
+            return
+        oldest_ms = self._clock.now_ms() - timeout_ms
+        error = KafkaError(KafkaError._MSG_TIMED_OUT)
+        with self._changed:
+            for name, topic in self.by_name.items():
+                while topic.waiting and topic.waiting[0].opened_ms <= oldest_ms:
+                    self._fail(name, topic.waiting.popleft(), error)
+
+
+def unknown_partition() -> KafkaException:
+    """What stock says of a partition that the topic does not have."""
+    return KafkaException(
+        KafkaError(
+            KafkaError._UNKNOWN_PARTITION,
+            "Unable to produce message: Local: Unknown partition",
+        )
+    )
