@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
-from blobmsg.core.segments import SegmentState
+from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, SegmentState
 from blobmsg.format.object_key import retention_class
 from blobmsg.kafka_settings import KafkaView
 from blobmsg.producer_pipeline import ProducerPipeline
@@ -123,7 +123,7 @@ def test_inline_bytes_that_kafka_does_not_take_are_bounded(
     with pytest.raises(BufferError):
         fill()
 
-    assert pipeline._memory.held_bytes <= 8192 * 1024 + len(value) + 96
+    assert pipeline._memory.held_bytes <= 8192 * 1024 + len(value) + CHARGE_BYTES_PER_RECORD
     kafka.is_full = False
     assert pipeline.flush(10) == 0
     assert pipeline._memory.held_bytes == 0
