@@ -248,6 +248,6 @@ def columns_of(segment: SealedSegment) -> Columns:
     return Columns(
         keys=segment.keys,
         values=segment.values,
-        timestamps_ms=segment.timestamps_ms,  # type: ignore[arg-type]
+        timestamps_ms=segment.timestamps_ms,
         headers=segment.headers,
     )

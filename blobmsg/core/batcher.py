@@ -252,17 +252,16 @@ class Batcher:
         deadline_ms = (
             None if self._deadline_after_ms is None else segment.opened_ms + self._deadline_after_ms
         )
-        if len(segment.keys) <= MAX_NOTIFICATION_RECORDS:
-            return [_sealed(segment, topic, segment.charged_bytes, deadline_ms)]
+        records, uncharged_bytes = segment.record_count, segment.charged_bytes
+        if records <= MAX_NOTIFICATION_RECORDS:
+            return [_sealed(segment, topic, slice(0, records), uncharged_bytes, deadline_ms)]
         sealed: list[SealedSegment] = []
-        uncharged_bytes = segment.charged_bytes
-        for start in range(0, len(segment.keys), MAX_NOTIFICATION_RECORDS):
-            cut = slice(start, start + MAX_NOTIFICATION_RECORDS)
-            is_last = cut.stop >= len(segment.keys)
+        for start in range(0, records, MAX_NOTIFICATION_RECORDS):
+            cut = slice(start, min(start + MAX_NOTIFICATION_RECORDS, records))
             # The last takes what is left: together exactly what was charged, or memory leaks.
-            charged_bytes = uncharged_bytes if is_last else _charge_of(segment, cut)
+            charged_bytes = uncharged_bytes if cut.stop == records else _charge_of(segment, cut)
             uncharged_bytes -= charged_bytes
-            sealed.append(_sealed(segment, topic, charged_bytes, deadline_ms, cut))
+            sealed.append(_sealed(segment, topic, cut, charged_bytes, deadline_ms))
         return sealed
 
     def lanes_due(self, now_ms: int) -> list[Lane]:
@@ -289,19 +288,15 @@ class Batcher:
 
 
 def _sealed(
-    segment: OpenSegment,
-    topic: str,
-    charged_bytes: int,
-    deadline_ms: int | None,
-    cut: slice | None = None,
+    segment: OpenSegment, topic: str, cut: slice, charged_bytes: int, deadline_ms: int | None
 ) -> SealedSegment:
-    """The segment, or some of its records; the whole of it without copying the columns."""
-    keys, values, timestamps_ms = segment.keys, segment.values, segment.timestamps_ms
-    headers, callbacks = segment.headers, segment.callbacks
-    if cut is not None:
-        keys, values, timestamps_ms = keys[cut], values[cut], timestamps_ms[cut]
-        headers = None if headers is None else headers[cut]
-        callbacks = None if callbacks is None else callbacks[cut]
+    """The records of a cut, in columns."""
+    keys, values, timestamps_ms, *more = _columns(segment, cut)
+    headers = callbacks = None
+    if more:
+        headers, callbacks = more
+        if headers.count(None) == len(headers):
+            headers = None
     return SealedSegment(
         topic=topic,
         partition=segment.partition,
@@ -309,7 +304,7 @@ def _sealed(
         values=values,
         timestamps_ms=timestamps_ms,
         headers=headers,
-        callback=segment.callback,
+        callback=segment.callback if callbacks is None else None,
         callbacks=callbacks,
         charged_bytes=charged_bytes,
         opened_ms=segment.opened_ms,
@@ -317,13 +312,18 @@ def _sealed(
     )
 
 
+def _columns(segment: OpenSegment, cut: slice) -> list[list[Any]]:
+    rows, width = segment.rows, segment.width
+    return [rows[cut.start * width + cell : cut.stop * width : width] for cell in range(width)]
+
+
 def _charge_of(segment: OpenSegment, cut: slice) -> int:
-    charge = 0
-    headers = None if segment.headers is None else segment.headers[cut]
-    for key, value in zip(segment.keys[cut], segment.values[cut], strict=True):
-        charge += len(key or b"") + len(value or b"") + CHARGE_BYTES_PER_RECORD
-    for record_headers in headers or ():
-        charge += headers_bytes(record_headers)
+    keys, values, _, *more = _columns(segment, cut)
+    charge = CHARGE_BYTES_PER_RECORD * len(keys)
+    for key, value in zip(keys, values, strict=True):
+        charge += len(key or b"") + len(value or b"")
+    if more:
+        charge += sum(map(headers_bytes, more[0]))
     return charge
 
 

@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BufferMemory", "ProducerCore"]
 
-# A segment without its keys and values: itself, its part, its places in two queues; and for each
-# record its timestamp.
+# A segment without its records: itself, its part, its places in two queues.
 _SEGMENT_REST_BYTES: Final = 1024
-_RECORD_REST_BYTES: Final = 8
 
 
 class BufferMemory:
@@ -220,8 +218,7 @@ class ProducerCore:
         # them pile up without limit.
         rest_bytes = 0
         if not segment.is_settled:
-            rest_bytes = _SEGMENT_REST_BYTES + _RECORD_REST_BYTES * segment.record_count
-            rest_bytes = min(segment.charged_bytes, rest_bytes)
+            rest_bytes = min(segment.charged_bytes, _SEGMENT_REST_BYTES)
         self.memory.records_bytes -= segment.charged_bytes - rest_bytes
         segment.charged_bytes = rest_bytes
         segment.drop_columns()

@@ -8,7 +8,6 @@ sealed.
 from __future__ import annotations
 
 import enum
-from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -36,8 +35,11 @@ __all__ = [
 # besides its own bytes.
 ENCODED_BYTES_PER_RECORD: Final = 16
 # What a buffered record is charged besides its own bytes: two bytes objects' headers (2 x 33), the
-# list slots (2 x 8) and the timestamp (8), rounded up.
-CHARGE_BYTES_PER_RECORD: Final = 96
+# timestamp (32) and three list slots (3 x 8), rounded up.
+CHARGE_BYTES_PER_RECORD: Final = 128
+# Cells of a row in an open segment.
+NARROW: Final = 3  # key, value, timestamp
+WIDE: Final = 5  # headers and callback as well
 
 
 class Route(enum.Enum):
@@ -97,23 +99,24 @@ class Lane:
 
 
 class OpenSegment:
-    """Records of one partition that join the lane's next batch, in columns.
+    """Records of one partition that join the lane's next batch.
+
+    They lie in one list, row after row, so that a record joins by a single `extend`: in CPython
+    nothing can come between, neither another thread nor a signal handler. A row is key, value and
+    timestamp; once a record has headers or a callback of its own, these too.
 
     Threads: under the producer's lock.
     """
 
     __slots__ = (
         "callback",
-        "callbacks",
         "charged_bytes",
-        "headers",
-        "keys",
         "lane",
         "opened_ms",
         "owner",
         "partition",
-        "timestamps_ms",
-        "values",
+        "rows",
+        "width",
     )
 
     def __init__(
@@ -128,13 +131,10 @@ class OpenSegment:
         self.partition = partition
         self.lane = lane
         self.opened_ms = now_ms
-        self.keys: list[bytes | None] = []
-        self.values: list[bytes | None] = []
-        self.timestamps_ms: array[int] = array("q")
-        self.headers: list[Headers | None] | None = None
-        # One callback for all records is by far the usual case; a list is made only when it is not.
+        self.rows: list[Any] = []
+        self.width = NARROW
+        # Of narrow rows: one callback for all records is by far the usual case.
         self.callback = callback
-        self.callbacks: list[Callable[..., Any] | None] | None = None
         self.charged_bytes = 0
 
     def append(
@@ -146,7 +146,7 @@ class OpenSegment:
         callback: Callable[..., Any] | None,
         payload_bytes: int,
     ) -> bool:
-        """Add one record.
+        """Add one record. The record path has the narrow case of this inline.
 
         Args:
             key: The record's key.
@@ -159,30 +159,31 @@ class OpenSegment:
         Returns:
             Whether the lane is full and must be sealed.
         """
-        if callback is not self.callback or self.callbacks is not None:
-            self._add_callback(callback)
-        self.keys.append(key)
-        self.values.append(value)
-        self.timestamps_ms.append(timestamp_ms)
-        if headers is not None or self.headers is not None:
-            self._add_headers(headers)
-        self.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+        if self.width == NARROW and (headers or callback is not self.callback):
+            self._widen()
         lane = self.lane
+        self.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
         lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+        if self.width == NARROW:
+            self.rows.extend((key, value, timestamp_ms))
+        else:
+            self.rows.extend((key, value, timestamp_ms, headers or None, callback))
         return lane.size_bytes >= lane.seal_at_bytes
 
-    def _add_callback(self, callback: Callable[..., Any] | None) -> None:
-        if self.callbacks is None:
-            self.callbacks = [self.callback] * len(self.keys)
-            self.callback = None
-        self.callbacks.append(callback)
+    def _widen(self) -> None:
+        rest = (None, self.callback)
+        narrow = self.rows
+        wide = [
+            cell
+            for start in range(0, len(narrow), NARROW)
+            for cell in (*narrow[start : start + NARROW], *rest)
+        ]
+        self.rows, self.width = wide, WIDE
 
-    def _add_headers(self, headers: Headers | None) -> None:
-        column = self.headers
-        if column is None:
-            column = self.headers = []
-            column.extend([None] * (len(self.keys) - 1))
-        column.append(headers or None)
+    @property
+    def record_count(self) -> int:
+        """How many records it has."""
+        return len(self.rows) // self.width
 
 
 class SegmentState(enum.Enum):
@@ -233,7 +234,7 @@ class SealedSegment:
         partition: int,
         keys: list[bytes | None],
         values: list[bytes | None],
-        timestamps_ms: array[int],
+        timestamps_ms: list[int],
         headers: list[Headers | None] | None,
         callback: Callable[..., Any] | None,
         callbacks: list[Callable[..., Any] | None] | None,
@@ -289,9 +290,10 @@ class SealedSegment:
         return self.callback if self.callbacks is None else self.callbacks[record_index]
 
     def drop_columns(self) -> None:
-        """Free keys, values and headers once nobody needs them any more."""
+        """Free the records once nobody needs them any more."""
         self.keys = []
         self.values = []
+        self.timestamps_ms = []
         self.headers = None
 
 

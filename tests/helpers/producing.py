@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -171,7 +170,7 @@ def sealed_segment(
         partition=partition,
         keys=[None] * records,
         values=[value] * records,
-        timestamps_ms=array("q", range(first_timestamp_ms, first_timestamp_ms + records)),
+        timestamps_ms=list(range(first_timestamp_ms, first_timestamp_ms + records)),
         headers=headers,
         callback=callback,
         callbacks=callbacks,

@@ -4,7 +4,7 @@ import pytest
 
 from blobmsg.core import batcher as batcher_module
 from blobmsg.core.batcher import Batcher, TopicLanes, headers_bytes
-from blobmsg.core.segments import Lane, Route, SealedSegment
+from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, Lane, Route, SealedSegment
 from blobmsg.format import ObjectKey
 from blobmsg.format.object_key import HOUR_MS, RetentionClass
 from tests.helpers.producing import (
@@ -312,9 +312,9 @@ def test_too_many_records_for_a_notification_are_cut(monkeypatch: pytest.MonkeyP
     assert [list(s.timestamps_ms) for s in (first, second, third)] == [[10, 11], [12, 13], [14]]
     assert (first.keys, second.keys) == ([b"k0", None], [None, b"k3"])
     assert (first.values, third.values) == ([None, b"v1"], [b"v4"])
-    assert (first.headers, second.headers) == ([None, headers], [None, None])
+    assert (first.headers, second.headers) == ([None, headers], None)
     assert second.callbacks == [None, callback]
-    assert first.charged_bytes == 2 * 96 + 2 + 2 + 4 + 5 + 4
+    assert first.charged_bytes == 2 * CHARGE_BYTES_PER_RECORD + 2 + 2 + 4 + 5 + 4
     assert sum(s.charged_bytes for s in (first, second, third)) == charged_bytes
     assert first.batch is third.batch
     assert first.batch is not None

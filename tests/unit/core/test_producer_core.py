@@ -4,7 +4,13 @@ import pytest
 
 from blobmsg.core.events import EncodeInline, Notify, Report, UploadBatch
 from blobmsg.core.producer_core import BufferMemory
-from blobmsg.core.segments import Batch, Route, SealedSegment, SegmentState
+from blobmsg.core.segments import (
+    CHARGE_BYTES_PER_RECORD,
+    Batch,
+    Route,
+    SealedSegment,
+    SegmentState,
+)
 from tests.helpers.producing import (
     DEADLINE_MS,
     INTERVAL_MS,
@@ -194,12 +200,13 @@ def test_records_are_held_until_they_are_reported() -> None:
     made.append(b"12345", key=b"k", callback=heard)
     (segment,) = sealed(made)
     memory = made.core.memory
-    assert (memory.records, memory.held_bytes) == (1, 6 + 96)
+    assert (memory.records, memory.held_bytes) == (1, 6 + CHARGE_BYTES_PER_RECORD)
 
     made.core.object_encoded(batch_of(segment), 80)
-    assert memory.held_bytes == 6 + 96 + 80  # the callback wants the record back
+    # The callback wants the record back.
+    assert memory.held_bytes == 6 + CHARGE_BYTES_PER_RECORD + 80
     made.core.object_released(batch_of(segment), 80)
-    assert memory.held_bytes == 6 + 96
+    assert memory.held_bytes == 6 + CHARGE_BYTES_PER_RECORD
     made.core.records_reported([segment])
     assert (memory.records, memory.held_bytes) == (0, 0)
 
@@ -212,7 +219,7 @@ def test_records_nobody_waits_for_live_on_in_their_object_alone() -> None:
 
     made.core.object_encoded(batch_of(segment), 80)
 
-    assert made.core.memory.held_bytes == 80 + 1024 + 8 * 8  # and what is left of the segment
+    assert made.core.memory.held_bytes == 80 + 1024  # and what is left of the segment
     assert segment.values == []
     made.core.object_released(batch_of(segment), 80)
     made.core.records_reported([segment])
@@ -254,7 +261,8 @@ def test_inline_bytes_are_held_until_the_report() -> None:
     inline_encoded(made, silent, 50)
 
     assert memory.inline_bytes == 150
-    assert memory.records_bytes == 97 + 97  # small ones leave as much as they took
+    # Small ones leave as much as they took.
+    assert memory.records_bytes == 2 * (1 + CHARGE_BYTES_PER_RECORD)
     made.core.records_reported([loud, silent])
     assert (memory.records, memory.held_bytes) == (0, 0)
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
-from blobmsg.core.segments import SegmentState
+from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, SegmentState
 from tests.helpers.producing import make_batcher, make_topic, sealed_segment
 
 if TYPE_CHECKING:
-    from blobmsg.core.segments import OpenSegment
+    from collections.abc import Callable
+
+    from blobmsg.core.segments import SealedSegment
 
 HEADERS: list[tuple[str, bytes | None]] = [("trace", b"1")]
 
@@ -19,79 +22,110 @@ def second_callback() -> None:
     """Only told apart."""
 
 
-def open_segment(batch_size_bytes: int = 1000, **options: object) -> OpenSegment:
-    batcher = make_batcher(batch_size_bytes=batch_size_bytes)
-    callback = options.get("callback")
-    assert callback is None or callable(callback)
-    return batcher.open_segment(make_topic(batcher), 0, callback, 0)
+class Opened:
+    """An open segment of one partition, and what becomes of it when its lane is sealed."""
+
+    def __init__(
+        self, batch_size_bytes: int = 1000, callback: Callable[[], None] | None = None
+    ) -> None:
+        self._batcher = make_batcher(batch_size_bytes=batch_size_bytes)
+        self.segment = self._batcher.open_segment(make_topic(self._batcher), 0, callback, 0)
+        self.append = self.segment.append
+
+    def seal(self) -> SealedSegment:
+        (sealed,) = self._batcher.seal(self.segment.lane, 0, timestamp_ms=0)
+        return sealed
 
 
-def test_records_are_kept_in_columns() -> None:
-    segment = open_segment()
+def test_rows_become_columns() -> None:
+    opened = Opened()
 
-    segment.append(b"k", b"v", 17, None, None, 2)
-    segment.append(None, b"", 18, None, None, 0)
+    opened.append(b"k", b"v", 17, None, None, 2)
+    opened.append(None, b"", 18, None, None, 0)
 
-    assert segment.keys == [b"k", None]
-    assert segment.values == [b"v", b""]
-    assert list(segment.timestamps_ms) == [17, 18]
-    assert segment.headers is None
+    assert opened.segment.record_count == 2
+    sealed = opened.seal()
+    assert sealed.keys == [b"k", None]
+    assert sealed.values == [b"v", b""]
+    assert sealed.timestamps_ms == [17, 18]
+    assert (sealed.headers, sealed.callbacks) == (None, None)
 
 
-def test_a_record_is_charged_96_bytes_besides_its_own() -> None:
-    segment = open_segment()
+def test_a_record_is_charged_128_bytes_besides_its_own() -> None:
+    opened = Opened()
 
-    segment.append(b"k", b"value", 0, None, None, 6)
+    opened.append(b"k", b"value", 0, None, None, 6)
 
-    assert segment.charged_bytes == 6 + 96
+    assert opened.segment.charged_bytes == opened.seal().charged_bytes == 6 + 128
+
+
+def test_the_charge_covers_what_cpython_takes() -> None:
+    key, value, timestamp_ms = b"k" * 7, b"v" * 9, 1_795_238_369_759
+    rows: list[object] = []
+    before = sys.getsizeof(rows)
+    for _ in range(1000):
+        rows.extend((key, value, timestamp_ms))
+    held = sys.getsizeof(key) + sys.getsizeof(value) + sys.getsizeof(timestamp_ms)
+    slots = (sys.getsizeof(rows) - before) / 1000
+
+    # The list's own reserve for growing, an eighth of its slots, is not counted.
+    assert held + slots / 1.125 <= 7 + 9 + CHARGE_BYTES_PER_RECORD
 
 
 def test_a_lane_is_full_at_its_size_with_16_bytes_for_each_record() -> None:
-    segment = open_segment(batch_size_bytes=100)
+    opened = Opened(batch_size_bytes=100)
 
-    assert not segment.append(None, b"v" * 40, 0, None, None, 40)
-    assert not segment.append(None, b"v" * 11, 0, None, None, 11)
-    assert segment.append(None, b"v", 0, None, None, 1)
+    assert not opened.append(None, b"v" * 40, 0, None, None, 40)
+    assert not opened.append(None, b"v" * 11, 0, None, None, 11)
+    assert opened.append(None, b"v", 0, None, None, 1)
 
 
 def test_a_header_column_is_made_for_the_first_record_that_has_any() -> None:
-    segment = open_segment()
+    opened = Opened(callback=first_callback)
 
-    segment.append(None, b"v", 0, None, None, 1)
-    segment.append(None, b"v", 0, HEADERS, None, 7)
-    segment.append(None, b"v", 0, None, None, 1)
+    opened.append(None, b"v", 0, None, first_callback, 1)
+    opened.append(None, b"w", 1, HEADERS, first_callback, 7)
+    opened.append(None, b"x", 2, None, first_callback, 1)
 
-    assert segment.headers == [None, HEADERS, None]
+    assert opened.segment.record_count == 3
+    sealed = opened.seal()
+    assert sealed.headers == [None, HEADERS, None]
+    assert sealed.values == [b"v", b"w", b"x"]
+    assert sealed.timestamps_ms == [0, 1, 2]
+    assert [sealed.callback_of(index) for index in range(3)] == [first_callback] * 3
 
 
 def test_empty_headers_are_none() -> None:
-    segment = open_segment()
+    opened = Opened()
 
-    segment.append(None, b"v", 0, [], None, 1)
+    opened.append(None, b"v", 0, [], None, 1)
+    opened.append(None, b"v", 0, [], first_callback, 1)
 
-    assert segment.headers == [None]
+    assert opened.seal().headers is None
 
 
 def test_one_callback_for_all_records_is_kept_once() -> None:
-    segment = open_segment(callback=first_callback)
+    opened = Opened(callback=first_callback)
 
-    segment.append(None, b"v", 0, None, first_callback, 1)
-    segment.append(None, b"v", 0, None, first_callback, 1)
+    opened.append(None, b"v", 0, None, first_callback, 1)
+    opened.append(None, b"v", 0, None, first_callback, 1)
 
-    assert segment.callback is first_callback
-    assert segment.callbacks is None
+    sealed = opened.seal()
+    assert sealed.callback is first_callback
+    assert sealed.callbacks is None
 
 
 def test_another_callback_makes_a_column_of_them() -> None:
-    segment = open_segment(callback=first_callback)
+    opened = Opened(callback=first_callback)
 
-    segment.append(None, b"v", 0, None, first_callback, 1)
-    segment.append(None, b"v", 0, None, second_callback, 1)
-    segment.append(None, b"v", 0, None, None, 1)
-    segment.append(None, b"v", 0, None, first_callback, 1)
+    opened.append(None, b"v", 0, None, first_callback, 1)
+    opened.append(None, b"v", 0, None, second_callback, 1)
+    opened.append(None, b"v", 0, None, None, 1)
+    opened.append(None, b"v", 0, None, first_callback, 1)
 
-    assert segment.callbacks == [first_callback, second_callback, None, first_callback]
-    assert segment.callback is None
+    sealed = opened.seal()
+    assert sealed.callbacks == [first_callback, second_callback, None, first_callback]
+    assert sealed.callback is None
 
 
 def test_a_sealed_segment_knows_who_listens_to_which_record() -> None:
@@ -123,6 +157,7 @@ def test_dropped_columns_hold_nothing() -> None:
     segment.drop_columns()
 
     assert (segment.keys, segment.values, segment.headers) == ([], [], None)
+    assert segment.timestamps_ms == []
 
 
 def test_a_segment_is_settled_when_its_outcome_is_known() -> None:
