@@ -43,18 +43,19 @@ class DeliveryReports:
 
     Args:
         only_errors: `delivery.report.only.error`.
-        segment_served: Told of each segment once its callbacks were called; frees its memory.
+
+    Attributes:
+        served: Segments whose callbacks have run, and whose memory waits to be freed.
 
     Threads: any; a record's callback is called once. `_lock` guards `_queue`, `_events` and the
-    change of `_serving`; callbacks run without it.
+    change of `_serving`; callbacks run without it. It is reentrant for the sake of signal handlers;
+    what changes under it does so without a call between, after which CPython looks for signals.
     """
 
-    def __init__(
-        self, *, only_errors: bool, segment_served: Callable[[SealedSegment], None]
-    ) -> None:
+    def __init__(self, *, only_errors: bool) -> None:
         self._only_errors = only_errors
-        self._segment_served = segment_served
-        self._lock = threading.Lock()
+        self.served: deque[SealedSegment] = deque()
+        self._lock = threading.RLock()
         self._queue: deque[SealedSegment | Callable[[], None]] = deque()
         self._events = 0
         self._serving: _Serving | None = None
@@ -114,12 +115,15 @@ class DeliveryReports:
                 return self._serving
             if not self._queue:
                 return None
-            item = self._queue.popleft()
+            item = self._queue[0]
             if callable(item):
                 self._events -= 1
+                self._queue.popleft()
                 return item
-            self._serving = _Serving(item)
-            return self._serving
+            serving = _Serving(item)
+            self._serving = serving
+            self._queue.popleft()
+            return serving
 
     def _serve_segment(self, serving: _Serving, failures: list[Exception]) -> int:
         served = 0
@@ -139,11 +143,9 @@ class DeliveryReports:
             except Exception as failure:  # noqa: BLE001  (raised by `serve`)
                 failures.append(failure)
         with self._lock:
-            is_done = self._serving is serving
-            if is_done:
+            if self._serving is serving:
                 self._serving = None
-        if is_done:
-            self._segment_served(segment)
+                self.served.append(segment)
         return served
 
 

@@ -4,7 +4,7 @@ Keeps the records of topics that the cluster has not told about yet, reads topic
 in a thread of its own, and moves the records on, in order, once their partitions are known; as
 librdkafka does. What a topic's settings mean for batches is the core's.
 
-Threads: `by_name` and all methods but `start`, `wake`, `stop` and `join` under the pipeline's lock;
+Threads: `by_name` and all methods but `start`, `stop` and `join` under the pipeline's lock;
 the metadata thread takes it by itself and calls the cluster without it.
 """
 
@@ -24,10 +24,12 @@ from blobmsg.core.events import ProducerAction, Report
 from blobmsg.core.partitioner import Partitioner, create_partitioner
 from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, SealedSegment, SegmentState
 from blobmsg.inner_config import key_hashes
+from blobmsg.reentrant import Wakeup
 from blobmsg.topic_directory import TopicDirectory, TopicFacts, UnknownTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from blobmsg.clock import Clock
     from blobmsg.core.producer_core import ProducerCore
@@ -84,13 +86,13 @@ class WaitingRecord:
 class ProducedTopic:
     """A topic in use. Threads: under the pipeline's lock."""
 
-    __slots__ = ("first_asked_ms", "is_known", "is_missing", "lanes", "next_read_ms",
+    __slots__ = ("first_asked_ms", "hashes_crc32", "is_missing", "lanes", "next_read_ms",
                  "partitioner", "retry_s", "unavailable", "waiting")  # fmt: skip
 
     def __init__(self, name: str, partitioner: Partitioner, now_ms: int) -> None:
         self.lanes = TopicLanes(name)
         self.partitioner = partitioner
-        self.is_known = False
+        self.hashes_crc32 = partitioner.hashes_crc32
         self.is_missing = False  # the cluster has said for long enough that there is none
         self.waiting: deque[WaitingRecord] = deque()
         self.unavailable: frozenset[int] = frozenset()
@@ -107,7 +109,7 @@ class ProducerTopics:
         core: Configured with what was read; takes the records that waited.
         view: The user's librdkafka settings that we interpret.
         clock: Time.
-        changed: The condition of the pipeline's lock; told after each read.
+        deciding: Enters the core under the pipeline's lock; its condition is told after each read.
         dispatch: Does the core's actions; called under the lock.
         wake_notifier: Lets the notifier thread look for lanes that are due.
         run: Runs the thread's loop and reports its defects.
@@ -121,7 +123,7 @@ class ProducerTopics:
         view: KafkaView,
         *,
         clock: Clock,
-        changed: threading.Condition,
+        deciding: Callable[[], AbstractContextManager[threading.Condition]],
         dispatch: Callable[[list[ProducerAction]], None],
         wake_notifier: Callable[[], object],
         run: Callable[[Callable[[], None]], None],
@@ -131,13 +133,14 @@ class ProducerTopics:
         self._core = core
         self._view = view
         self._clock = clock
-        self._changed = changed
+        self._deciding = deciding
         self._dispatch = dispatch
         self._wake_notifier = wake_notifier
         self._rng = random.Random()  # noqa: S311  (partitions, not secrets)
         self.by_name: dict[str, ProducedTopic] = {}
+        self.usable: dict[str, ProducedTopic] = {}  # those whose partitions are known
         self._seals_when_known = False
-        self._wake = threading.Event()
+        self._wake = Wakeup()
         self._is_stopping = False
         self._thread = threading.Thread(
             target=run, args=(self._run,), name=f"{name}-metadata", daemon=True
@@ -176,9 +179,10 @@ class ProducerTopics:
             self._wake.set()
         if topic.is_missing:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "Unable to produce message"))
-        topic.waiting.append(record)
+        # The append last: no signal can come between, see `ProducerPipeline.append`.
         self._core.memory.records += 1
         self._core.memory.records_bytes += record.payload_bytes + CHARGE_BYTES_PER_RECORD
+        topic.waiting.append(record)
 
     def seal_when_known(self) -> None:
         """Seal what waits as soon as it has a lane: the buffer is full, or somebody flushes."""
@@ -237,9 +241,8 @@ class ProducerTopics:
 
     def _run(self) -> None:
         while not self._is_stopping:
-            self._wake.clear()
             now_ms = self._clock.now_ms()
-            with self._changed:
+            with self._deciding():
                 topics = self.by_name.items()
                 due = [(name, topic) for name, topic in topics if now_ms >= topic.next_read_ms]
                 next_ms = min((topic.next_read_ms for _, topic in topics), default=None)
@@ -247,7 +250,7 @@ class ProducerTopics:
                 self._read(name, topic)
             if not due:
                 wait_s = _IDLE_S if next_ms is None else (next_ms - now_ms) / 1000
-                self._wake.wait(max(0.0, min(_IDLE_S, wait_s)))
+                self._wake.wait(min(_IDLE_S, wait_s))
             self._time_out_waiting()
 
     def _read(self, name: str, topic: ProducedTopic) -> None:
@@ -260,12 +263,12 @@ class ProducerTopics:
         except KafkaException as failure:
             error = failure.args[0]
         now_ms = self._clock.now_ms()
-        with self._changed:
+        with self._deciding() as changed:
             if facts is not None:
                 self._take_facts(topic, facts, now_ms)
             elif error is not None:
                 self._retry(topic, error, now_ms)
-            self._changed.notify_all()
+            changed.notify_all()
 
     def _take_facts(self, topic: ProducedTopic, facts: TopicFacts, now_ms: int) -> None:
         if facts.is_compacted and not topic.lanes.is_plain:
@@ -283,7 +286,8 @@ class ProducerTopics:
         )
         topic.lanes.inline_max_bytes = facts.max_message_bytes - ENVELOPE_BYTES
         topic.unavailable = facts.unavailable
-        topic.is_known, topic.is_missing = True, False
+        topic.is_missing = False
+        self.usable[topic.lanes.topic] = topic
         refresh_ms = max(1000, self._view.topic_metadata_refresh_interval_ms)
         if not facts.is_complete:
             refresh_ms = min(refresh_ms, _INCOMPLETE_REFRESH_MS)
@@ -301,7 +305,8 @@ class ProducerTopics:
         waited_ms = now_ms - topic.first_asked_ms
         is_unknown = error.code() == KafkaError._UNKNOWN_TOPIC
         if is_unknown and waited_ms >= self._view.topic_metadata_propagation_max_ms:
-            topic.is_known, topic.is_missing = False, True
+            topic.is_missing = True
+            self.usable.pop(topic.lanes.topic, None)
             # What the broker said, as stock reports it; `produce` says _UNKNOWN_TOPIC from now on.
             self._fail_all(topic, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         elif not is_unknown and not error.retriable() and error.code() > 0:
@@ -316,7 +321,7 @@ class ProducerTopics:
             return
         oldest_ms = self._clock.now_ms() - timeout_ms
         error = KafkaError(KafkaError._MSG_TIMED_OUT)
-        with self._changed:
+        with self._deciding():
             for name, topic in self.by_name.items():
                 while topic.waiting and topic.waiting[0].opened_ms <= oldest_ms:
                     self._fail(name, topic.waiting.popleft(), error)

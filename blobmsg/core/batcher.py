@@ -253,6 +253,8 @@ class Batcher:
             None if self._deadline_after_ms is None else segment.opened_ms + self._deadline_after_ms
         )
         records, uncharged_bytes = segment.record_count, segment.charged_bytes
+        if not records:
+            return []  # its first record was not taken after all: an interrupt, a refused partition
         if records <= MAX_NOTIFICATION_RECORDS:
             return [_sealed(segment, topic, slice(0, records), uncharged_bytes, deadline_ms)]
         sealed: list[SealedSegment] = []

@@ -61,6 +61,14 @@ class Partitioner(Protocol):
     Threads: under the caller's lock (missing keys change a state).
     """
 
+    @property
+    def hashes_crc32(self) -> bool:
+        """Whether a key that is not empty goes to `zlib.crc32(key) % partition_count`.
+
+        The record path then does so itself and saves a call.
+        """
+        ...
+
     def partition(
         self,
         key: bytes | None,
@@ -161,6 +169,7 @@ class _MissingKeys:
 
 class _Random:
     __slots__ = ("_missing",)
+    hashes_crc32 = False
 
     def __init__(self, missing: _MissingKeys) -> None:
         self._missing = missing
@@ -178,9 +187,8 @@ class _Random:
 
 
 class _ConsistentRandom:
-    """The default, and so the hot path: a truth test, a CRC in C, a modulo."""
-
     __slots__ = ("_missing",)
+    hashes_crc32 = True
 
     def __init__(self, missing: _MissingKeys) -> None:
         self._missing = missing
@@ -198,10 +206,11 @@ class _ConsistentRandom:
 
 
 class _Hashed:
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "hashes_crc32")
 
     def __init__(self, key_hash: KeyHash) -> None:
         self._hash = key_hash
+        self.hashes_crc32 = key_hash is _crc32_partition
 
     def partition(
         self,
@@ -215,6 +224,7 @@ class _Hashed:
 
 class _HashedRandom:
     __slots__ = ("_hash", "_missing")
+    hashes_crc32 = False
 
     def __init__(self, key_hash: KeyHash, missing: _MissingKeys) -> None:
         self._hash = key_hash

@@ -34,18 +34,8 @@ class Told:
         return [message.value() for _, message in self.outcomes]
 
 
-class Served:
-    """Where segments go once they are served."""
-
-    def __init__(self) -> None:
-        self.segments: list[SealedSegment] = []
-
-    def __call__(self, segment: SealedSegment) -> None:
-        self.segments.append(segment)
-
-
-def reports(*, only_errors: bool = False, served: Served | None = None) -> DeliveryReports:
-    return DeliveryReports(only_errors=only_errors, segment_served=served or Served())
+def reports(*, only_errors: bool = False) -> DeliveryReports:
+    return DeliveryReports(only_errors=only_errors)
 
 
 def delivered(callback: Callable[..., Any], *, records: int = 1, **options: Any) -> SealedSegment:
@@ -141,15 +131,15 @@ def test_only_those_who_listen_hear_of_their_records() -> None:
 
 
 def test_only_errors_are_told_when_so_configured() -> None:
-    told, served = Told(), Served()
-    queue = reports(only_errors=True, served=served)
+    told = Told()
+    queue = reports(only_errors=True)
     good, bad = delivered(told), failed(told)
     queue.add_segment(good)
     queue.add_segment(bad)
 
     assert queue.serve() == 1
     assert [error for error, _ in told.outcomes] == [TIMED_OUT]
-    assert served.segments == [good, bad]
+    assert list(queue.served) == [good, bad]
 
 
 def test_reports_and_events_run_in_the_order_they_came() -> None:
@@ -182,21 +172,20 @@ def test_serving_nothing_is_fine() -> None:
 
 
 def test_a_segment_is_released_after_its_last_callback() -> None:
-    served = Served()
-    queue = reports(served=served)
+    queue = reports()
     seen: list[int] = []
-    segment = delivered(lambda _error, _message: seen.append(len(served.segments)), records=2)
+    segment = delivered(lambda _error, _message: seen.append(len(queue.served)), records=2)
     queue.add_segment(segment)
 
     queue.serve()
 
     assert seen == [0, 0]
-    assert served.segments == [segment]
+    assert list(queue.served) == [segment]
 
 
 def test_the_first_failure_of_a_callback_is_raised_after_all_others_ran() -> None:
-    told, served = Told(), Served()
-    queue = reports(served=served)
+    told = Told()
+    queue = reports()
 
     def fails(_error: object, message: Any) -> None:
         raise ValueError(message.value())
@@ -214,13 +203,13 @@ def test_the_first_failure_of_a_callback_is_raised_after_all_others_ran() -> Non
         queue.serve()
 
     assert told.values == [b"v"]
-    assert served.segments == [bad, good]
+    assert list(queue.served) == [bad, good]
     assert queue.is_empty
 
 
 def test_an_interrupt_in_a_callback_leaves_at_once_and_loses_no_other_report() -> None:
-    told, served = Told(), Served()
-    queue = reports(served=served)
+    told = Told()
+    queue = reports()
 
     def interrupts(_error: object, _message: object) -> None:
         raise KeyboardInterrupt
@@ -232,9 +221,9 @@ def test_an_interrupt_in_a_callback_leaves_at_once_and_loses_no_other_report() -
     with pytest.raises(KeyboardInterrupt):
         queue.serve()
 
-    assert served.segments == []
+    assert list(queue.served) == []
     assert queue.serve() == 1
-    assert served.segments[0] is bad
+    assert queue.served[0] is bad
 
 
 def test_a_callback_may_serve_others() -> None:

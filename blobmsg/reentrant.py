@@ -1,0 +1,95 @@
+"""What a thread may use although it was interrupted in the middle of using it.
+
+A signal handler, or the finalizer of an object that is collected, runs in the middle of whatever
+the thread was doing, and may well call `produce` or `flush`. `threading.Event`, `Queue` and
+`Condition` have locks in them that such a call finds held by the very code it has interrupted, and
+waits for ever. `queue.SimpleQueue` does not; everything here is made of it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["JobThread", "Wakeup"]
+
+# How long somebody waits for a job before looking whether the thread still runs.
+_LOOK_S: Final = 0.5
+
+
+class Wakeup:
+    """An event that one thread waits for.
+
+    Threads: `set` any, `wait` one.
+    """
+
+    def __init__(self) -> None:
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def set(self) -> None:
+        """End the wait, or the next one if there is none now."""
+        if self._tokens.empty():
+            self._tokens.put(None)
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until it is set, at most `timeout_s`."""
+        try:
+            self._tokens.get(timeout=max(0.0, timeout_s))
+        except queue.Empty:
+            return
+
+
+class JobThread:
+    """A daemon thread that does jobs one after the other, and so is never interrupted in one.
+
+    Args:
+        run: Runs the thread's loop and reports its defects.
+        name: The thread's name.
+
+    Threads: any.
+    """
+
+    def __init__(self, run: Callable[[Callable[[], None]], None], name: str) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
+        #: Let it do a job, after those it was given before. C's own method: nothing can come
+        #: between what the caller did just before and this.
+        self.put: Callable[[Callable[[], object]], None] = self._jobs.put
+        self._thread = threading.Thread(target=run, args=(self._loop,), name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def put_and_wait(self, job: Callable[[], object]) -> None:
+        """Let it do a job, and wait until it is done or the thread has ended."""
+        if self._thread is threading.current_thread():
+            self.put(job)  # asked by a finalizer; waiting for itself would never end
+            return
+        done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._jobs.put(job)
+        self._jobs.put(lambda: done.put(None))
+        while self._thread.is_alive():
+            try:
+                done.get(timeout=_LOOK_S)
+            except queue.Empty:
+                continue
+            return
+
+    def stop(self) -> None:
+        """Let it end after the jobs it was given."""
+        self._jobs.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for it to end."""
+        self._thread.join(timeout_s)
+
+    def _loop(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                return
+            job()
