@@ -49,6 +49,7 @@ class BufferMemory:
         "record_limit_bytes",
         "records",
         "records_bytes",
+        "records_ceiling_bytes",
     )
 
     def __init__(
@@ -61,6 +62,8 @@ class BufferMemory:
         self.records_bytes = 0
         self.object_bytes = 0  # of encoded objects whose upload has not ended
         self.inline_bytes = 0  # of encoded segments that travel in their notification
+        # What `records_bytes` may reach now: the record path compares only with this.
+        self.records_ceiling_bytes = self.record_limit_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -70,10 +73,23 @@ class BufferMemory:
     def is_full_for(self, payload_bytes: int) -> bool:
         """Whether a record of this size must wait; an empty buffer takes any."""
         return self.records > 0 and (
-            self.records_bytes + payload_bytes > self.record_limit_bytes
-            or self.held_bytes + payload_bytes > self.limit_bytes
+            self.records_bytes + payload_bytes > self.records_ceiling_bytes
             or self.records >= self.limit_records
         )
+
+    def charge_object(self, size_bytes: int) -> None:
+        """Charge an object; a negative size ends its charge."""
+        self.object_bytes += size_bytes
+        self._move_ceiling()
+
+    def charge_inline(self, size_bytes: int) -> None:
+        """Charge a segment that travels in its notification; a negative size ends its charge."""
+        self.inline_bytes += size_bytes
+        self._move_ceiling()
+
+    def _move_ceiling(self) -> None:
+        room_bytes = self.limit_bytes - self.object_bytes - self.inline_bytes
+        self.records_ceiling_bytes = min(self.record_limit_bytes, room_bytes)
 
     def may_encode(self, size_bytes: int) -> bool:
         """Whether an object of this size may be built now.
@@ -157,7 +173,7 @@ class ProducerCore:
             return [UploadBatch(self.batcher.make_batch_of(segment, lanes, timestamp_ms))]
         segment.part = part
         segment.inline = data
-        self.memory.inline_bytes += len(data)
+        self.memory.charge_inline(len(data))
         if not segment.has_callbacks:
             self._free_records(segment)
         return self.notifier.ready([segment], now_ms)
@@ -179,13 +195,13 @@ class ProducerCore:
         if not self.memory.may_encode(batch.size_bytes):
             return False
         self._reserved.add(batch.number)
-        self.memory.object_bytes += batch.size_bytes
+        self.memory.charge_object(batch.size_bytes)
         return True
 
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
         """The batch's object is built; records that nobody waits for live on in it alone."""
         self._end_reservation(batch)
-        self.memory.object_bytes += object_bytes
+        self.memory.charge_object(object_bytes)
         for segment in batch.segments:
             if not segment.has_callbacks:
                 self._free_records(segment)
@@ -193,12 +209,12 @@ class ProducerCore:
     def object_released(self, batch: Batch, size_bytes: int) -> None:
         """The batch's upload has ended: its object's bytes (0: never built) are free again."""
         self._end_reservation(batch)
-        self.memory.object_bytes -= size_bytes
+        self.memory.charge_object(-size_bytes)
 
     def _end_reservation(self, batch: Batch) -> None:
         if batch.number in self._reserved:
             self._reserved.remove(batch.number)
-            self.memory.object_bytes -= batch.size_bytes
+            self.memory.charge_object(-batch.size_bytes)
 
     def records_reported(self, segments: Iterable[SealedSegment]) -> None:
         """The segments' records have left the buffer: reported, or nobody listens."""
@@ -209,7 +225,7 @@ class ProducerCore:
             segment.charged_bytes = 0
             segment.drop_columns()
             if segment.inline is not None:
-                memory.inline_bytes -= len(segment.inline)
+                memory.charge_inline(-len(segment.inline))
                 segment.inline = None
 
     def _free_records(self, segment: SealedSegment) -> None:

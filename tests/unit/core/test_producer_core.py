@@ -309,7 +309,7 @@ def test_objects_and_inline_bytes_count_against_new_records() -> None:
     memory.records, memory.records_bytes = 1, 100
     assert not memory.is_full_for(100)
 
-    memory.inline_bytes = 850
+    memory.charge_inline(850)
 
     assert memory.is_full_for(100)
 
@@ -327,7 +327,9 @@ def test_one_object_is_always_admitted() -> None:
 
 def test_a_second_object_must_fit() -> None:
     memory = BufferMemory(1000, 0, None)
-    memory.records_bytes, memory.object_bytes, memory.inline_bytes = 300, 300, 100
+    memory.records_bytes = 300
+    memory.charge_object(300)
+    memory.charge_inline(100)
 
     assert memory.held_bytes == 700
     assert memory.may_encode(300)
@@ -336,7 +338,8 @@ def test_a_second_object_must_fit() -> None:
 
 def test_inline_bytes_that_wait_behind_an_object_do_not_keep_it_from_being_built() -> None:
     memory = BufferMemory(1000, 0, None)
-    memory.records_bytes, memory.inline_bytes = 900, 200
+    memory.records_bytes = 900
+    memory.charge_inline(200)
 
     assert memory.may_encode(500)
 
