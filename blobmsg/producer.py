@@ -242,7 +242,7 @@ class BlobProducer(_ProducerBase):
             headers,
             callback or on_delivery or self._default_on_delivery,
             payload_bytes,
-            is_urgent=is_urgent,
+            is_urgent,
         )
 
     def produce_batch(

@@ -5,7 +5,8 @@ the lock is held (so that two threads can't swap them), and lets the thread that
 them. Decides nothing about batches, order or memory.
 
 Threads: `append`, `serve`, `flush` any; uploads by `Uploader`'s; topics are read by the one of
-`ProducerTopics`; the notifier thread alone calls the inner producer's `produce` and `poll`.
+`ProducerTopics`; the notifier thread alone calls the inner producer's `produce` (`Outbox`) and
+`poll`.
 Lock order: `_lock` is the only lock; nothing is called out while it is held.
 """
 
@@ -14,9 +15,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -25,31 +27,34 @@ from blobmsg.core.events import Notify, ProducerAction, Report, UploadBatch
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
 from blobmsg.core.router import Router
-from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, Route, SealedSegment, SegmentState
+from blobmsg.core.segments import (
+    CHARGE_BYTES_PER_RECORD,
+    ENCODED_BYTES_PER_RECORD,
+    NARROW,
+    SealedSegment,
+    SegmentState,
+)
 from blobmsg.delivery_reports import DeliveryReports, kafka_error_of
 from blobmsg.errors import BlobmsgError
 from blobmsg.format.codec import Codec
-from blobmsg.format.notification import (
-    HEADER_NAME,
-    HEADER_VALUE,
-    Notification,
-    encode_notification,
-)
 from blobmsg.inner_config import TimeBudget
+from blobmsg.outbox import Outbox, refuses_batch
 from blobmsg.producer_topics import (
     ENVELOPE_BYTES,
+    ProducedTopic,
     ProducerTopics,
     WaitingRecord,
     unknown_partition,
 )
+from blobmsg.reentrant import JobThread, Wakeup
 from blobmsg.uploader import Uploader, columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from blobmsg.clock import Clock
     from blobmsg.config import Settings
-    from blobmsg.core.segments import Batch
+    from blobmsg.core.segments import Batch, Lane
     from blobmsg.format.part import Part
     from blobmsg.format.segment import Columns, Headers
     from blobmsg.kafka_settings import KafkaView
@@ -67,8 +72,6 @@ _POLL_SLICE_S: Final = 0.005
 _IDLE_S: Final = 0.2
 # One line per cause in this time, however many records fail of it.
 _LOG_EVERY_S: Final = 60.0
-
-_NOTIFICATION_HEADERS: Final = [(HEADER_NAME, HEADER_VALUE)]
 
 
 class ProducerPipeline:
@@ -109,18 +112,18 @@ class ProducerPipeline:
         self._inline_max_bytes = view.message_max_bytes - ENVELOPE_BYTES
         self._core = self._build_core()
         self._memory = self._core.memory
-        self._lock = threading.Lock()
+        # Reentrant, for a signal handler may produce or flush in the middle of either. The core
+        # itself is not: only our own threads enter it (`_deciding`), which no signal interrupts.
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
-        self._wake = threading.Event()
+        self._is_deciding = False
+        self._is_seal_due = False  # of everything; asked for, not yet done
+        self._wake = Wakeup()
+        self._jobs = JobThread(self._run, f"{name}-sealer")
         self._is_stopping = False
         self._fatal: KafkaError | None = None
-        self._outbox: deque[SealedSegment] = deque()
-        self._outbox_record = 0  # records of the outbox' first segment already produced (plain)
-        self._in_flight = 0  # at the inner producer
         self._acknowledged_silently = 0
-        self.reports = DeliveryReports(
-            only_errors=view.delivery_report_only_error, segment_served=self._segment_served
-        )
+        self.reports = DeliveryReports(only_errors=view.delivery_report_only_error)
         self._logged: dict[str, float] = {}
         self.counters: dict[str, int] = dict.fromkeys(
             (
@@ -136,6 +139,15 @@ class ProducerPipeline:
                 "unheard_failures",
             ),
             0,
+        )
+        self._outbox = Outbox(
+            inner,
+            self._core,
+            clock=clock,
+            deciding=self._deciding,
+            dispatch=self._dispatch,
+            producer_id=producer_id,
+            counters=self.counters,
         )
         self._uploader = Uploader(
             lambda: stores.get().store,
@@ -154,13 +166,14 @@ class ProducerPipeline:
             self._core,
             view,
             clock=clock,
-            changed=self._changed,
+            deciding=self._deciding,
             dispatch=self._dispatch,
             run=self._run,
             wake_notifier=self._wake.set,
             name=name,
         )
         self._topics = self._producer_topics.by_name
+        self._usable = self._producer_topics.usable
 
     def _build_core(self) -> ProducerCore:
         settings, view, budget = self._settings, self._view, self._budget
@@ -184,17 +197,21 @@ class ProducerPipeline:
         memory = BufferMemory(
             # The inner producer's queue has the other eighth (`inner_producer_config`).
             limit_bytes - limit_bytes // 8,
-            settings.upload_threads * settings.batch_size_bytes,
+            settings.upload_threads * (settings.batch_size_bytes + settings.batch_size_bytes // 8),
             view.queue_buffering_max_messages,
         )
         timed_out = KafkaError(KafkaError._MSG_TIMED_OUT)
         return ProducerCore(
-            batcher, Notifier(timed_out), memory, inline_max_bytes=self._inline_max_bytes
+            batcher,
+            Notifier(timed_out, refuses_batch),
+            memory,
+            inline_max_bytes=self._inline_max_bytes,
         )
 
     def start(self) -> None:
         """Start the threads."""
         self._uploader.start()
+        self._jobs.start()
         self._notifier_thread.start()
         self._producer_topics.start()
 
@@ -210,7 +227,6 @@ class ProducerPipeline:
         headers: Headers | None,
         callback: Callable[..., Any] | None,
         payload_bytes: int,
-        *,
         is_urgent: bool = False,
     ) -> None:
         """Take one record.
@@ -232,35 +248,30 @@ class ProducerPipeline:
         """
         with self._lock:
             memory = self._memory
-            if self._fatal is not None:
-                raise KafkaException(self._fatal)
-            if memory.is_full_for(payload_bytes):
-                self._refuse_full()
-            known = self._topics.get(topic)
-            if known is None or not known.is_known:
-                self._producer_topics.add_waiting(
-                    topic,
-                    WaitingRecord(
-                        key,
-                        value,
-                        partition,
-                        timestamp_ms,
-                        headers,
-                        callback,
-                        payload_bytes,
-                        is_urgent,
-                        self._clock.now_ms(),
-                    ),
-                )
-                return
+            known = self._usable.get(topic)
+            if (
+                known is None
+                or self._is_deciding
+                or memory.records_bytes + payload_bytes > memory.records_ceiling_bytes
+                or memory.records >= memory.limit_records
+            ):
+                known = self._admit(
+                    topic, WaitingRecord(key, value, partition, timestamp_ms, headers, callback,
+                                         payload_bytes, is_urgent, self._clock.now_ms())
+                )  # fmt: skip
+                if known is None:
+                    return
             lanes = known.lanes
             if partition < 0:
-                partition = known.partitioner.partition(
-                    key,
-                    lanes.partition_count,
-                    0 if key else self._clock.now_ms(),
-                    known.unavailable,
-                )
+                if key and known.hashes_crc32:
+                    partition = crc32(key) % lanes.partition_count
+                else:
+                    partition = known.partitioner.partition(
+                        key,
+                        lanes.partition_count,
+                        0 if key else self._clock.now_ms(),
+                        known.unavailable,
+                    )
             elif partition >= lanes.partition_count:
                 raise unknown_partition()
             segment = lanes.open_segments[partition]
@@ -269,25 +280,100 @@ class ProducerPipeline:
                     lanes, partition, callback, self._clock.now_ms()
                 )
                 self._wake.set()
+            lane = segment.lane
+            # CPython looks for signals after a call, so nothing comes between these counts and the
+            # call that adds the record.
             memory.records += 1
-            memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
-            if segment.append(key, value, timestamp_ms, headers, callback, payload_bytes) or (
-                is_urgent
-            ):
-                now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
-                self._dispatch(self._core.seal(segment.lane, now_ms, wall_ms))
+            memory.records_bytes = memory.records_bytes + payload_bytes + CHARGE_BYTES_PER_RECORD
+            if segment.width == NARROW and not headers and callback is segment.callback:
+                segment.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+                lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+                segment.rows.extend((key, value, timestamp_ms))
+            else:
+                segment.append(key, value, timestamp_ms, headers, callback, payload_bytes)
+            is_due = is_urgent or lane.size_bytes >= lane.seal_at_bytes
+        if is_due:
+            self._jobs.put_and_wait(partial(self._seal, lane, is_urgent=is_urgent))
 
-    def _refuse_full(self) -> None:
-        self._producer_topics.seal_when_known()
-        self._dispatch(self._core.seal_all(self._clock.now_ms(), self._clock.timestamp_ms()))
-        raise BufferError("Local: Queue full")
+    def _admit(self, topic: str, record: WaitingRecord) -> ProducedTopic | None:
+        """Decide about a record that may have to wait; its topic, unless it was taken or put off.
+
+        Raises:
+            BufferError: No room.
+            KafkaException: The topic does not exist, or nothing works any more.
+        """
+        if self._is_deciding:  # by a finalizer, on one of our own threads, inside the core
+            self._jobs.put(
+                partial(
+                    self.append,
+                    topic,
+                    record.key,
+                    record.value,
+                    record.partition,
+                    record.timestamp_ms,
+                    record.headers,
+                    record.callback,
+                    record.payload_bytes,
+                    record.is_urgent,
+                )
+            )
+            return None
+        self._raise_fatal()
+        if self._memory.is_full_for(record.payload_bytes):
+            self._request_seal()
+            raise BufferError("Local: Queue full")
+        known = self._usable.get(topic)
+        if known is None:
+            self._producer_topics.add_waiting(topic, record)
+        return known
+
+    # --- the core, on our own threads -------------------------------------------------------------
+
+    @contextmanager
+    def _deciding(self) -> Generator[threading.Condition, None, None]:
+        """Enter the core; only on threads of our own, see `_lock`."""
+        with self._changed:
+            self._is_deciding = True
+            try:
+                yield self._changed
+            finally:
+                self._is_deciding = False
+
+    def _seal(self, lane: Lane, *, is_urgent: bool) -> None:
+        with self._deciding():
+            # Otherwise another thread's record has filled it, and it was sealed before.
+            if is_urgent or lane.size_bytes >= lane.seal_at_bytes:
+                now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
+                self._dispatch(self._core.seal(lane, now_ms, wall_ms))
+
+    def _request_seal(self) -> None:
+        """Have everything sealed: memory is short, or somebody flushes."""
+        if not self._is_seal_due:
+            self._is_seal_due = True
+            self._jobs.put(self._seal_all)
+
+    def _seal_all(self) -> None:
+        with self._deciding():
+            self._is_seal_due = False
+            self._producer_topics.seal_when_known()
+            now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
+            self._dispatch(self._core.seal_all(now_ms, wall_ms))
+
+    def _free_served(self) -> None:
+        """Free the segments whose callbacks have run."""
+        with self._deciding() as changed:
+            served = self.reports.served
+            while served:
+                self._core.records_reported([served[0]])
+                served.popleft()
+            changed.notify_all()
 
     def _dispatch(self, actions: list[ProducerAction]) -> None:
         """Put actions into the queues of the threads that do them. Under the lock."""
         has_news = False
         for action in actions:
             if isinstance(action, Notify):
-                self._outbox.append(action.segment)
+                self._outbox.add(action)
                 self._wake.set()
             elif isinstance(action, Report):
                 self._report(action.segment)
@@ -323,11 +409,6 @@ class ProducerPipeline:
                 cause=str(error),
             )
 
-    def _segment_served(self, segment: SealedSegment) -> None:
-        with self._changed:
-            self._core.records_reported([segment])
-            self._changed.notify_all()
-
     # --- outcomes of uploads (UploadOutcomes) ---------------------------------------------------
 
     def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Columns]]:
@@ -344,19 +425,19 @@ class ProducerPipeline:
 
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
         """See `UploadOutcomes`."""
-        with self._changed:
+        with self._deciding() as changed:
             self._core.object_encoded(batch, object_bytes)
-            self._changed.notify_all()
+            changed.notify_all()
 
     def uploaded(
         self, batch: Batch, parts: Mapping[SealedSegment, Part], object_bytes: int
     ) -> None:
         """See `UploadOutcomes`."""
-        with self._changed:
+        with self._deciding() as changed:
             self.counters["object_bytes"] += object_bytes
             self._core.object_released(batch, object_bytes)
             self._dispatch(self._core.uploaded(batch, parts, self._clock.now_ms()))
-            self._changed.notify_all()
+            changed.notify_all()
 
     def upload_failed(self, batch: Batch, error: BaseException, object_bytes: int) -> None:
         """See `UploadOutcomes`."""
@@ -372,10 +453,10 @@ class ProducerPipeline:
             f"object {batch.object_key} with {len(batch.segments)} segments is not stored: {error}",
             cause=type(error).__name__,
         )
-        with self._changed:
+        with self._deciding() as changed:
             self._core.object_released(batch, object_bytes)
             self._dispatch(self._core.upload_failed(batch, kafka_error, now_ms))
-            self._changed.notify_all()
+            changed.notify_all()
 
     def begin_inline(self, segment: SealedSegment) -> Columns | None:
         """See `UploadOutcomes`."""
@@ -384,7 +465,7 @@ class ProducerPipeline:
 
     def inline_failed(self, segment: SealedSegment, error: BaseException) -> None:
         """See `UploadOutcomes`."""
-        with self._changed:
+        with self._deciding():
             failed = self._core.notifier.failed(
                 [segment], kafka_error_of(error), self._clock.now_ms()
             )
@@ -393,7 +474,7 @@ class ProducerPipeline:
     def inline_encoded(self, segment: SealedSegment, part: Part, data: bytes) -> None:
         """See `UploadOutcomes`."""
         now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
-        with self._lock:
+        with self._deciding():
             lanes = self._topics[segment.topic].lanes
             self._dispatch(self._core.inline_encoded(segment, part, data, lanes, now_ms, wall_ms))
 
@@ -406,6 +487,7 @@ class ProducerPipeline:
                     f"a thread of {self._name} ended by a defect: {type(error).__name__}: {error}",
                     fatal=True,
                 )
+            self._usable.clear()  # so that `append` finds out
             self._changed.notify_all()
 
     # --- the notifier thread ------------------------------------------------------------------
@@ -419,126 +501,27 @@ class ProducerPipeline:
 
     def _run_notifier(self) -> None:
         while not self._is_stopping:
-            self._wake.clear()
-            with self._lock:
+            with self._deciding():
                 now_ms = self._clock.now_ms()
                 self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))
                 due_ms = self._core.next_tick_ms()
-            self._send_outbox()
-            wait_s = _IDLE_S if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
-            if self._in_flight:
-                self._inner.poll(max(0.0, min(_POLL_SLICE_S, wait_s)))
-            elif not self._outbox:
-                self._wake.wait(max(0.0, min(_IDLE_S, wait_s)))
-                self._inner.poll(0)
-
-    def _send_outbox(self) -> None:
-        """Hand over what is due, in order, until the inner producer's queue is full."""
-        while self._outbox:
-            segment = self._outbox[0]
-            now_ms = self._clock.now_ms()
-            if self._core.notifier.is_too_late(segment, now_ms):
-                with self._lock:
-                    notifier = self._core.notifier
-                    self._dispatch(notifier.timed_out(segment, self._outbox_record, now_ms))
-                self._outbox.popleft()
-                self._outbox_record = 0
-                continue
-            try:
-                if segment.route is Route.PLAIN:
-                    self._produce_plain(segment)
-                else:
-                    self._produce_notification(segment)
-            except BufferError:
+            if not self._outbox.send():
                 self._inner.poll(_POLL_SLICE_S)
-                return
-            self._outbox.popleft()
-            self._outbox_record = 0
-
-    def _produce_notification(self, segment: SealedSegment) -> None:
-        part, inline = segment.part, segment.inline
-        if part is None:
-            raise AssertionError("a segment without a place is to be notified")
-        value = encode_notification(
-            Notification(
-                parts=(part,),
-                sequence=segment.sequence,
-                producer_id=self._producer_id,
-                key=segment.batch.object_key if inline is None and segment.batch else None,
-                inline=inline,
-            )
-        )
-        try:
-            self._inner.produce(
-                segment.topic,
-                value=value,
-                partition=segment.partition,
-                headers=_NOTIFICATION_HEADERS,
-                timestamp=max(0, part.last_timestamp_ms),
-                on_delivery=partial(self._notified, segment),
-            )
-        except KafkaException as error:
-            self._settle(segment, error.args[0])
-            return
-        self._in_flight += 1
-        self.counters["notification_bytes"] += len(value)
-        self.counters["notifications" if inline is None else "inline_segments"] += 1
-
-    def _notified(self, segment: SealedSegment, error: KafkaError | None, message: Any) -> None:
-        self._in_flight -= 1
-        self._settle(segment, error, message.offset() if error is None else -1)
-
-    def _settle(
-        self, segment: SealedSegment, error: KafkaError | None, kafka_offset: int = -1
-    ) -> None:
-        now_ms = self._clock.now_ms()
-        with self._lock:
-            notifier = self._core.notifier
-            self._dispatch(
-                notifier.acknowledged(segment, kafka_offset, now_ms)
-                if error is None
-                else notifier.rejected(segment, error, now_ms)
-            )
-
-    def _produce_plain(self, segment: SealedSegment) -> None:
-        """Produce the segment's records from `_outbox_record` on."""
-        keys, values, headers = segment.keys, segment.values, segment.headers
-        timestamps_ms = segment.timestamps_ms
-        for index in range(self._outbox_record, segment.record_count):
-            try:
-                self._inner.produce(
-                    segment.topic,
-                    value=values[index],
-                    key=keys[index],
-                    partition=segment.partition,
-                    headers=None if headers is None else headers[index],
-                    timestamp=max(0, timestamps_ms[index]),
-                    on_delivery=partial(self._record_delivered, segment, index),
-                )
-            except KafkaException as error:
-                self._settle_record(segment, index, error.args[0])
-            else:
-                self._in_flight += 1
-            self._outbox_record = index + 1
-        self.counters["plain_records"] += segment.record_count
-
-    def _record_delivered(
-        self, segment: SealedSegment, index: int, error: KafkaError | None, message: Any
-    ) -> None:
-        self._in_flight -= 1
-        self._settle_record(segment, index, message.offset() if error is None else error)
-
-    def _settle_record(self, segment: SealedSegment, index: int, outcome: int | KafkaError) -> None:
-        now_ms = self._clock.now_ms()
-        with self._lock:
-            self._dispatch(self._core.notifier.record_settled(segment, index, outcome, now_ms))
+            wait_s = _IDLE_S if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
+            if self._outbox.in_flight:
+                self._inner.poll(max(0.0, min(_POLL_SLICE_S, wait_s)))
+            elif self._outbox.is_empty:
+                self._wake.wait(min(_IDLE_S, wait_s))
+                self._inner.poll(0)
 
     # --- reports and waiting --------------------------------------------------------------------
 
     @property
     def undelivered(self) -> int:
         """Records without a report, and events not served yet."""
-        return self._memory.records + len(self.reports)
+        with self._lock:
+            not_freed = sum(segment.record_count for segment in self.reports.served)
+            return self._memory.records - not_freed + len(self.reports)
 
     @property
     def fatal_error(self) -> KafkaError | None:
@@ -553,7 +536,7 @@ class ProducerPipeline:
         """
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
         while True:
-            served = self.reports.serve()
+            served = self._serve_reports()
             with self._changed:
                 served += self._acknowledged_silently
                 self._acknowledged_silently = 0
@@ -567,6 +550,13 @@ class ProducerPipeline:
                     return 0
                 self._changed.wait(remaining)
 
+    def _serve_reports(self) -> int:
+        try:
+            return self.reports.serve()
+        finally:
+            if self.reports.served:
+                self._jobs.put_and_wait(self._free_served)
+
     def flush(self, timeout_s: float) -> int:
         """Seal everything at once and wait until all is reported, serving callbacks.
 
@@ -579,15 +569,13 @@ class ProducerPipeline:
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
         is_first = True
         while True:
-            self.reports.serve()
+            self._serve_reports()
             with self._changed:
                 self._raise_fatal()
                 # Again when all that was sealed is settled: callbacks may have produced more.
                 if is_first or not self._core.notifier.unsettled_segments:
                     is_first = False
-                    self._producer_topics.seal_when_known()
-                    now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
-                    self._dispatch(self._core.seal_all(now_ms, wall_ms))
+                    self._request_seal()
                 if not self.undelivered:
                     self._acknowledged_silently = 0
                     return 0
@@ -617,9 +605,11 @@ class ProducerPipeline:
         """End the threads; what is not delivered yet is lost. Waits at most `timeout_s`."""
         self._is_stopping = True
         self._wake.set()
+        self._jobs.stop()
         self._producer_topics.stop()
         self._uploader.stop()
         deadline = time.monotonic() + timeout_s
         self._notifier_thread.join(max(0.0, deadline - time.monotonic()))
+        self._jobs.join(max(0.0, deadline - time.monotonic()))
         self._producer_topics.join(max(0.0, deadline - time.monotonic()))
         self._uploader.join(max(0.0, deadline - time.monotonic()))

@@ -32,9 +32,15 @@ class EncodeInline:
 
 @dataclass(frozen=True, slots=True)
 class Notify:
-    """Hand the segment to the Kafka producer, after every earlier `Notify`."""
+    """Hand the segment to the Kafka producer, after every earlier `Notify`.
+
+    Args:
+        segment: A segment; more than once if Kafka refused it because of its neighbours.
+        records: Which of its records, for route `PLAIN`; None: all of them.
+    """
 
     segment: SealedSegment
+    records: range | None = None
 
 
 @dataclass(frozen=True, slots=True)

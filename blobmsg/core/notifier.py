@@ -1,8 +1,9 @@
 """In which order notifications leave and delivery reports come, per partition.
 
 Decides: when a segment may be notified (everything sealed before it in its partition has been, or
-has failed), when it has timed out, when its outcome may be reported (all earlier ones of its
-partition are). Never: how bytes get to the store or to Kafka.
+has failed), what is sent again because Kafka refused it for the sake of another, when it has timed
+out, when its outcome may be reported (all earlier ones of its partition are). Never: how bytes get
+to the store or to Kafka.
 
 States of a segment (`SegmentState`), all moved here: WAITING -> READY (`ready`) -> NOTIFYING (its
 turn came before its deadline; a `Notify` was returned) -> DELIVERED or FAILED (`acknowledged`,
@@ -10,35 +11,80 @@ turn came before its deadline; a `Notify` was returned) -> DELIVERED or FAILED (
 passed). Once NOTIFYING, Kafka's answer settles it; the one exception is `timed_out`, for what the
 shell could not hand over. Each partition has one queue for everything it sends, whatever its route,
 so that uploads may finish in any order.
+
+A partition's messages (notifications and plain records) leave in *waves*: the next one when all of
+the last are answered, for only then is it known that none of them must be sent again. A wave is
+small enough to be one batch of Kafka's, which is taken or refused as a whole: the answer does not
+tell whose fault it was. The refused messages become *suspects*; they are sent again before anything
+later, half as many at once, until one that is refused while alone is known to be guilty and fails.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from blobmsg.core.events import Notify, ProducerAction, Report
 from blobmsg.core.segments import Route, SealedSegment, SegmentState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 __all__ = ["Notifier"]
 
 # While deadlines pass in numbers (the store is down), the queues are looked through this often at
 # most. A report may be late by so much; a notification never is, its turn checks the deadline.
 _SCAN_EVERY_MS: Final = 100
+# Limits of a wave. librdkafka makes one batch of what is handed over within `linger.ms` (5), which
+# is about 1,500 records by the shell's loop, and ends it at `batch.size` (1,000,000).
+WAVE_MESSAGES: Final = 1000
+WAVE_BYTES: Final = 500_000
+# What a message of a wave takes besides the record or inline segment in it.
+_MESSAGE_BYTES: Final = 200
+# Stands for the record index of a notification, which is a single message.
+_WHOLE: Final = 0
+
+
+class _Message(NamedTuple):
+    """What Kafka answers by itself: a notification, or one record of a plain segment."""
+
+    segment: SealedSegment
+    record_index: int
+    error: object = None  # why it was refused
+
+
+class _Wave:
+    """What of a partition was handed over together and is not answered in full."""
+
+    __slots__ = ("delivered_to", "messages", "places", "refused", "unanswered")
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.unanswered = 0
+        # By segment: its turn in the wave, and where its records in this wave end.
+        self.places: dict[SealedSegment, tuple[int, int]] = {}
+        self.refused: list[_Message] = []
+        self.delivered_to: tuple[int, int] = (-1, -1)  # place of the last message that is delivered
+
+    def place_of(self, segment: SealedSegment, record_index: int) -> tuple[int, int]:
+        """Where a message comes in the wave; for comparing."""
+        return self.places[segment][0], record_index
 
 
 class _PartitionQueue:
     """One partition's segments on their way. Threads: under the producer's lock."""
 
-    __slots__ = ("next_sequence", "unnotified", "unreported")
+    __slots__ = ("next_record", "next_sequence", "suspects", "suspects_at_once", "unnotified",
+                 "unreported", "wave")  # fmt: skip
 
     def __init__(self) -> None:
         self.next_sequence = 0
         self.unnotified: deque[SealedSegment] = deque()
+        self.next_record = 0  # of the first in `unnotified`: plain ones may need several waves
         self.unreported: deque[SealedSegment] = deque()
+        self.wave: _Wave | None = None
+        self.suspects: deque[_Message] = deque()
+        self.suspects_at_once = 1
 
 
 class Notifier:
@@ -47,10 +93,16 @@ class Notifier:
     Args:
         timed_out_error: What a segment's error becomes when its deadline passes before it was
             handed to Kafka.
+        refuses_batch: Whether an error is Kafka's for a whole batch because of one message in it.
     """
 
-    def __init__(self, timed_out_error: object) -> None:
+    def __init__(
+        self,
+        timed_out_error: object,
+        refuses_batch: Callable[[object], bool] = lambda _error: False,
+    ) -> None:
         self._timed_out_error = timed_out_error
+        self._refuses_batch = refuses_batch
         self._queues: dict[tuple[str, int], _PartitionQueue] = {}
         self._unsettled = 0
         # No segment that is not notified yet has an earlier deadline; it may have a later one.
@@ -93,12 +145,10 @@ class Notifier:
             segments: Uploaded or encoded; those that failed meanwhile are left alone.
             now_ms: Monotonic time; a segment past its deadline is not notified any more.
         """
-        actions: list[ProducerAction] = []
-        for segment in segments:
-            if segment.state is SegmentState.WAITING:
-                segment.state = SegmentState.READY
-                actions += self._advance(self._queue_of(segment), now_ms)
-        return actions
+        ready = [segment for segment in segments if segment.state is SegmentState.WAITING]
+        for segment in ready:
+            segment.state = SegmentState.READY
+        return self._advance_all(ready, now_ms)
 
     def failed(
         self, segments: Iterable[SealedSegment], error: object, now_ms: int
@@ -110,14 +160,12 @@ class Notifier:
             error: What their records' reports carry.
             now_ms: Monotonic time.
         """
-        actions: list[ProducerAction] = []
-        for segment in segments:
-            if segment.state not in (SegmentState.WAITING, SegmentState.READY):
-                continue
+        unsent = (SegmentState.WAITING, SegmentState.READY)
+        failed = [segment for segment in segments if segment.state in unsent]
+        for segment in failed:
             segment.error = error
             self._settle(segment, SegmentState.FAILED, now_ms)
-            actions += self._advance(self._queue_of(segment), now_ms)
-        return actions
+        return self._advance_all(failed, now_ms)
 
     def acknowledged(
         self, segment: SealedSegment, kafka_offset: int | None, now_ms: int
@@ -130,18 +178,26 @@ class Notifier:
                 the first answer was lost).
             now_ms: Monotonic time.
         """
+        queue, wave = self._answered(segment)
         segment.kafka_offset = -1 if kafka_offset is None else kafka_offset
-        return self._answered(segment, SegmentState.DELIVERED, now_ms)
+        wave.delivered_to = max(wave.delivered_to, wave.place_of(segment, _WHOLE))
+        self._settle(segment, SegmentState.DELIVERED, now_ms)
+        return self._count_answer(queue, wave, now_ms)
 
     def rejected(self, segment: SealedSegment, error: object, now_ms: int) -> list[ProducerAction]:
         """Kafka refused the segment's notification, or it timed out in there."""
-        segment.error = error
-        return self._answered(segment, SegmentState.FAILED, now_ms)
+        queue, wave = self._answered(segment)
+        message = _Message(segment, _WHOLE, error)
+        if self._refuses_batch(error):
+            wave.refused.append(message)
+        else:
+            self._fail(message, now_ms)
+        return self._count_answer(queue, wave, now_ms)
 
     def record_settled(
         self, segment: SealedSegment, record_index: int, outcome: object, now_ms: int
     ) -> list[ProducerAction]:
-        """One record of a plain segment has its outcome.
+        """Kafka has answered for one record of a plain segment.
 
         Args:
             segment: With route `PLAIN`.
@@ -149,18 +205,15 @@ class Notifier:
             outcome: The record's Kafka offset (an int; None when Kafka can't tell), or its error.
             now_ms: Monotonic time.
         """
-        if segment.record_offsets is None:
-            segment.record_offsets = [-1] * segment.record_count
-        if isinstance(outcome, int):
-            segment.record_offsets[record_index] = outcome
-        elif outcome is not None:
-            if segment.record_errors is None:
-                segment.record_errors = {}
-            segment.record_errors[record_index] = outcome
-        segment.acknowledged_records += 1
-        if segment.acknowledged_records < segment.record_count:
-            return []
-        return self._answered(segment, SegmentState.DELIVERED, now_ms)
+        queue, wave = self._answered(segment)
+        if outcome is None or isinstance(outcome, int):
+            wave.delivered_to = max(wave.delivered_to, wave.place_of(segment, record_index))
+            self._settle_record(segment, record_index, outcome, now_ms)
+        elif self._refuses_batch(outcome):
+            wave.refused.append(_Message(segment, record_index, outcome))
+        else:
+            self._fail(_Message(segment, record_index, outcome), now_ms)
+        return self._count_answer(queue, wave, now_ms)
 
     def is_too_late(self, segment: SealedSegment, now_ms: int) -> bool:
         """Whether the segment's deadline has passed, so that it may not be handed to Kafka."""
@@ -178,8 +231,9 @@ class Notifier:
         """
         if segment.route is not Route.PLAIN:
             return self.rejected(segment, self._timed_out_error, now_ms)
+        _, wave = self._answered(segment)
         actions: list[ProducerAction] = []
-        for record_index in range(first_record_index, segment.record_count):
+        for record_index in range(first_record_index, wave.places[segment][1]):
             actions += self.record_settled(segment, record_index, self._timed_out_error, now_ms)
         return actions
 
@@ -221,44 +275,166 @@ class Notifier:
             overdue.append(segment)
         return overdue, None
 
-    def _answered(
-        self, segment: SealedSegment, state: SegmentState, now_ms: int
-    ) -> list[ProducerAction]:
-        if segment.state is not SegmentState.NOTIFYING:
+    def _answered(self, segment: SealedSegment) -> tuple[_PartitionQueue, _Wave]:
+        queue = self._queue_of(segment)
+        wave = queue.wave
+        if segment.state is not SegmentState.NOTIFYING or wave is None:
             raise AssertionError(
                 f"{segment.topic} [{segment.partition}] segment {segment.sequence} has Kafka's "
                 f"answer while it is {segment.state.value}"
             )
-        self._settle(segment, state, now_ms)
-        return self._reports(self._queue_of(segment))
+        return queue, wave
+
+    def _count_answer(
+        self, queue: _PartitionQueue, wave: _Wave, now_ms: int
+    ) -> list[ProducerAction]:
+        wave.unanswered -= 1
+        if wave.unanswered:
+            return self._reports(queue)
+        queue.wave = None
+        if wave.refused:
+            self._judge(queue, wave, now_ms)
+        else:
+            queue.suspects_at_once *= 2
+        return self._advance(queue, now_ms)
+
+    def _judge(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> None:
+        """Sort the refused messages of a wave into guilty ones and suspects."""
+        if wave.messages == 1:
+            self._fail(wave.refused[0], now_ms)
+            return
+        suspects: list[_Message] = []
+        for message in sorted(wave.refused, key=lambda m: wave.place_of(m.segment, m.record_index)):
+            if wave.place_of(message.segment, message.record_index) < wave.delivered_to:
+                # The wave was more than one batch after all, and a later one was taken: sent again
+                # it would come behind its successors. It fails, as with stock.
+                self._fail(message, now_ms)
+            else:
+                suspects.append(message)
+        queue.suspects.extendleft(reversed(suspects))
+        queue.suspects_at_once = wave.messages // 2
+
+    def _fail(self, message: _Message, now_ms: int) -> None:
+        segment = message.segment
+        if segment.route is Route.PLAIN:
+            self._settle_record(segment, message.record_index, message.error, now_ms)
+        else:
+            segment.error = message.error
+            self._settle(segment, SegmentState.FAILED, now_ms)
+
+    def _settle_record(
+        self, segment: SealedSegment, record_index: int, outcome: object, now_ms: int
+    ) -> None:
+        if segment.record_offsets is None:
+            segment.record_offsets = [-1] * segment.record_count
+        if isinstance(outcome, int):
+            segment.record_offsets[record_index] = outcome
+        elif outcome is not None:
+            if segment.record_errors is None:
+                segment.record_errors = {}
+            segment.record_errors[record_index] = outcome
+        segment.acknowledged_records += 1
+        if segment.acknowledged_records == segment.record_count:
+            self._settle(segment, SegmentState.DELIVERED, now_ms)
 
     def _settle(self, segment: SealedSegment, state: SegmentState, now_ms: int) -> None:
         segment.state = state
         segment.settled_ms = now_ms
         self._unsettled -= 1
 
+    def _advance_all(self, segments: Iterable[SealedSegment], now_ms: int) -> list[ProducerAction]:
+        """Let the partitions of these segments go on, once each."""
+        actions: list[ProducerAction] = []
+        for key in dict.fromkeys((segment.topic, segment.partition) for segment in segments):
+            actions += self._advance(self._queues[key], now_ms)
+        return actions
+
     def _advance(self, queue: _PartitionQueue, now_ms: int) -> list[ProducerAction]:
         """Notify what has its turn, then report what has its."""
         actions: list[ProducerAction] = []
+        if queue.wave is None:
+            wave = _Wave()
+            actions = self._suspects(queue, wave, now_ms) or self._unsent(queue, wave, now_ms)
+            if wave.messages:
+                queue.wave = wave
+        return actions + self._reports(queue)
+
+    def _suspects(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> list[ProducerAction]:
+        """The next suspects; neighbours among plain records go together."""
+        actions: list[ProducerAction] = []
+        while queue.suspects and wave.messages < queue.suspects_at_once:
+            segment, first, _ = queue.suspects.popleft()
+            if self.is_too_late(segment, now_ms):
+                self._fail(_Message(segment, first, self._timed_out_error), now_ms)
+                continue
+            end = first + 1
+            while (
+                queue.suspects
+                and queue.suspects[0][:2] == (segment, end)
+                and wave.messages + end - first < queue.suspects_at_once
+            ):
+                queue.suspects.popleft()
+                end += 1
+            actions.append(self._notify(wave, segment, first, end))
+        return actions
+
+    def _unsent(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> list[ProducerAction]:
+        """What comes next in the queue, as much as a wave takes."""
+        actions: list[ProducerAction] = []
         unnotified = queue.unnotified
-        while unnotified:
+        room_bytes = WAVE_BYTES
+        while unnotified and wave.messages < WAVE_MESSAGES and room_bytes > 0:
             head = unnotified[0]
+            first = queue.next_record
             if head.state is SegmentState.WAITING:
                 break
-            unnotified.popleft()
-            if head.state is not SegmentState.READY:
+            if head.state is not SegmentState.READY and not first:
+                unnotified.popleft()  # it has failed
                 continue
             if self.is_too_late(head, now_ms):
-                head.error = self._timed_out_error
-                self._settle(head, SegmentState.FAILED, now_ms)
+                unnotified.popleft()
+                queue.next_record = 0
+                self._give_up(head, first, now_ms)
                 continue
-            head.state = SegmentState.NOTIFYING
-            if head.route is not Route.PLAIN:
-                # Plain records carry no sequence; one for them would look like a gap.
-                head.sequence = queue.next_sequence
-                queue.next_sequence += 1
-            actions.append(Notify(head))
-        return actions + self._reports(queue)
+            message_bytes = _message_bytes(head)
+            end = 1
+            if head.route is Route.PLAIN:
+                room = min(WAVE_MESSAGES - wave.messages, max(1, room_bytes // message_bytes))
+                end = min(head.record_count, first + room)
+                queue.next_record = 0 if end == head.record_count else end
+            elif wave.messages and message_bytes > room_bytes:
+                break
+            if not first:
+                self._begin(queue, head)
+            if not queue.next_record:
+                unnotified.popleft()
+            room_bytes -= message_bytes * (end - first)
+            actions.append(self._notify(wave, head, first, end))
+        return actions
+
+    def _begin(self, queue: _PartitionQueue, segment: SealedSegment) -> None:
+        segment.state = SegmentState.NOTIFYING
+        if segment.route is not Route.PLAIN:
+            # Plain records carry no sequence; one for them would look like a gap.
+            segment.sequence = queue.next_sequence
+            queue.next_sequence += 1
+
+    def _give_up(self, segment: SealedSegment, first_record_index: int, now_ms: int) -> None:
+        """The deadline has passed before the segment, or the rest of it, had its turn."""
+        if not first_record_index:
+            segment.error = self._timed_out_error
+            self._settle(segment, SegmentState.FAILED, now_ms)
+            return
+        for record_index in range(first_record_index, segment.record_count):
+            self._settle_record(segment, record_index, self._timed_out_error, now_ms)
+
+    def _notify(self, wave: _Wave, segment: SealedSegment, first: int, end: int) -> Notify:
+        wave.places[segment] = (len(wave.places), end)
+        wave.messages += end - first
+        wave.unanswered += end - first
+        if segment.route is not Route.PLAIN or end - first == segment.record_count:
+            return Notify(segment)
+        return Notify(segment, range(first, end))
 
     def _reports(self, queue: _PartitionQueue) -> list[ProducerAction]:
         reports: list[ProducerAction] = []
@@ -268,3 +444,10 @@ class Notifier:
 
     def _queue_of(self, segment: SealedSegment) -> _PartitionQueue:
         return self._queues[segment.topic, segment.partition]
+
+
+def _message_bytes(segment: SealedSegment) -> int:
+    """About what one of the segment's messages takes in a batch of Kafka's."""
+    if segment.route is Route.PLAIN:
+        return _MESSAGE_BYTES + segment.payload_bytes // segment.record_count
+    return _MESSAGE_BYTES + len(segment.inline or b"")

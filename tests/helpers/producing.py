@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from blobmsg.format.segment import Headers
 
 TIMED_OUT = "timed out"
+REFUSED = "the batch is refused"
 WRITER_ID = "0123456789abcdef" * 2
 DAY_MS = 24 * 3600 * 1000
 INTERVAL_MS = 1000
@@ -129,7 +130,7 @@ def make_bench(
 ) -> Bench:
     core = ProducerCore(
         make_batcher(router, **batcher_options),
-        Notifier(TIMED_OUT),
+        Notifier(TIMED_OUT, lambda error: error == REFUSED),
         BufferMemory(limit_bytes, encode_reserve_bytes, None),
         inline_max_bytes=inline_max_bytes,
     )

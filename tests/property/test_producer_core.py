@@ -2,7 +2,8 @@
 
 The machine plays the application (records, flushes), the store (uploads end in any order, or
 fail), Kafka (answers in any order, refuses, lets its queue run full) and the clock. Every record
-has a timestamp of its own, by which the model knows it again.
+has a timestamp of its own, by which the model knows it again. A second Kafka makes batches of what
+it is given, refuses a batch as a whole for one guilty record, and keeps a log.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ from hypothesis.stateful import (
 )
 
 from blobmsg.core import batcher as batcher_module
+from blobmsg.core import notifier as notifier_module
 from blobmsg.core.events import EncodeInline, Notify, ProducerAction, Report, UploadBatch
 from blobmsg.core.segments import Batch, Route, SealedSegment, SegmentState
 from blobmsg.format.object_key import retention_class
 from tests.helpers.producing import (
     DAY_MS,
     DEADLINE_MS,
+    REFUSED,
     TIMED_OUT,
     ScriptedRouter,
     make_bench,
@@ -59,10 +62,6 @@ class Upload:
     object_bytes: int
 
 
-def _ids(segment: SealedSegment) -> list[int]:
-    return list(segment.timestamps_ms)
-
-
 class ProducerMachine(RuleBasedStateMachine):
     has_deadline = True
 
@@ -82,8 +81,12 @@ class ProducerMachine(RuleBasedStateMachine):
         self.uploads: list[Upload] = []
         self.encodings: list[SealedSegment] = []
         self.sealed: list[SealedSegment] = []  # those that need the store or an encoding
-        self.outbox: deque[SealedSegment] = deque()
-        self.handed_over = 0  # records of the outbox' first segment
+        self.outbox: deque[Notify] = deque()
+        self.handed_over = 0  # records of the outbox' first action
+        self.message_of: dict[int, tuple[SealedSegment, int]] = {}
+        self.answers = 0
+        self.ids: dict[SealedSegment, list[int]] = {}  # taken when sealed: columns are freed early
+        self.refused: set[int] = set()  # ids that were refused for others, and not sent again
         self.at_kafka: list[tuple[SealedSegment, int]] = []
         self.unserved: list[SealedSegment] = []
         self.unserved_records = 0
@@ -102,8 +105,18 @@ class ProducerMachine(RuleBasedStateMachine):
             deadline_after_ms=DEADLINE_MS if self.has_deadline else None,
         )
         self.core = self.bench.core
+        self.enqueue = self.core.notifier.enqueue
+        self.core.notifier.enqueue = self.note_ids  # type: ignore[method-assign]
         for topic in TOPICS:
             self.bench.topic(topic, ("", "az1", "az2"))
+
+    def note_ids(self, segment: SealedSegment, now_ms: int) -> list[ProducerAction]:
+        self.ids[segment] = list(segment.timestamps_ms)
+        self.message_of.update((i, (segment, n)) for n, i in enumerate(self.ids[segment]))
+        return self.enqueue(segment, now_ms)
+
+    def ids_of(self, segment: SealedSegment) -> list[int]:
+        return self.ids[segment]
 
     # --- the application ----------------------------------------------------------------------
 
@@ -182,7 +195,7 @@ class ProducerMachine(RuleBasedStateMachine):
         self.do(self.core.tick(self.now_ms, 0))
         for segment in self.sealed:
             if segment.state in (SegmentState.WAITING, SegmentState.READY) and self.has_deadline:
-                opened_ms = self.appended_ms[_ids(segment)[0]]
+                opened_ms = self.appended_ms[self.ids_of(segment)[0]]
                 assert self.now_ms < opened_ms + DEADLINE_MS + SCAN_EVERY_MS
 
     # --- the store ----------------------------------------------------------------------------
@@ -214,13 +227,13 @@ class ProducerMachine(RuleBasedStateMachine):
         self.core.object_released(upload.batch, upload.object_bytes)
         if succeeds and upload.object_bytes:
             for segment in upload.segments:
-                self.durable.update(_ids(segment))
+                self.durable.update(self.ids_of(segment))
             parts = {segment: part_of(segment) for segment in upload.segments}
             self.do(self.core.uploaded(upload.batch, parts, self.now_ms))
         else:
             for segment in upload.batch.segments:
                 if segment.state is SegmentState.WAITING:
-                    self.failed.update(_ids(segment))
+                    self.failed.update(self.ids_of(segment))
             self.do(self.core.upload_failed(upload.batch, "store is down", self.now_ms))
 
     @precondition(lambda self: self.encodings)
@@ -229,7 +242,7 @@ class ProducerMachine(RuleBasedStateMachine):
         segment = self.encodings.pop(data.draw(st.integers(0, len(self.encodings) - 1), "which"))
         size = segment.encoded_bytes
         if size <= INLINE_MAX_BYTES:
-            self.durable.update(_ids(segment))
+            self.durable.update(self.ids_of(segment))
         lanes = self.bench.topics[segment.topic]
         part = part_of(segment, size)
         self.do(self.core.inline_encoded(segment, part, b"x" * size, lanes, self.now_ms, 0))
@@ -241,16 +254,19 @@ class ProducerMachine(RuleBasedStateMachine):
     def hand_over(self, most: int) -> None:
         """Move records from the outbox into Kafka's queue, which has room for `most`."""
         while self.outbox and most > 0:
-            segment = self.outbox[0]
+            action = self.outbox[0]
+            segment = action.segment
+            records = action.records or range(segment.record_count)
             if self.core.notifier.is_too_late(segment, self.now_ms):
                 event("too late for Kafka's queue")
-                self.do(self.core.notifier.timed_out(segment, self.handed_over, self.now_ms))
+                first = records.start + self.handed_over
+                self.do(self.core.notifier.timed_out(segment, first, self.now_ms))
             elif segment.route is Route.PLAIN:
-                while self.handed_over < segment.record_count and most > 0:
-                    self.at_kafka.append((segment, self.handed_over))
+                while self.handed_over < len(records) and most > 0:
+                    self.at_kafka.append((segment, records[self.handed_over]))
                     self.handed_over += 1
                     most -= 1
-                if self.handed_over < segment.record_count:
+                if self.handed_over < len(records):
                     return
             else:
                 self.at_kafka.append((segment, -1))
@@ -262,18 +278,19 @@ class ProducerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), answer=st.sampled_from(["yes", "yes", "known already", "no"]))
     def answer(self, data: st.DataObject, answer: str) -> None:
         which = data.draw(st.integers(0, len(self.at_kafka) - 1), "which")
+        self.answers += 1
         segment, record_index = self.at_kafka.pop(which)
         notifier = self.core.notifier
         offset = None if answer == "known already" else 1000 + which
         if record_index >= 0:
             if answer != "no":
-                self.acknowledged.add(_ids(segment)[record_index])
+                self.acknowledged.add(self.ids_of(segment)[record_index])
             outcome = "refused" if answer == "no" else offset
             self.do(notifier.record_settled(segment, record_index, outcome, self.now_ms))
         elif answer == "no":
             self.do(notifier.rejected(segment, "refused", self.now_ms))
         else:
-            self.acknowledged.update(_ids(segment))
+            self.acknowledged.update(self.ids_of(segment))
             self.do(notifier.acknowledged(segment, offset, self.now_ms))
 
     # --- the shell ----------------------------------------------------------------------------
@@ -287,27 +304,41 @@ class ProducerMachine(RuleBasedStateMachine):
                 self.encodings.append(action.segment)
                 self.sealed.append(action.segment)
             elif isinstance(action, Notify):
-                self.check_notify(action.segment)
-                self.outbox.append(action.segment)
+                self.check_notify(action)
+                self.outbox.append(action)
             else:
                 self.check_report(action)
 
-    def check_notify(self, segment: SealedSegment) -> None:
-        ids = _ids(segment)
+    def check_notify(self, action: Notify) -> None:
+        segment = action.segment
+        ids = self.ids_of(segment)
         assert segment.route is Route.PLAIN or self.durable.issuperset(ids)
         assert self.failed.isdisjoint(ids)
         if self.has_deadline:
             assert self.now_ms < self.appended_ms[ids[0]] + DEADLINE_MS
-        earlier = self.notified.setdefault((segment.topic, segment.partition), [])
         assert ids == sorted(ids)
-        assert not earlier or earlier[-1] < ids[0]
-        earlier.extend(ids)
+        if action.records is not None:
+            assert segment.route is Route.PLAIN
+            ids = [ids[index] for index in action.records]
+        earlier = self.notified.setdefault((segment.topic, segment.partition), [])
+        if self.refused.issuperset(ids):
+            event("sent again")
+            self.refused.difference_update(ids)
+        else:
+            assert not earlier or earlier[-1] < ids[0]
+            earlier.extend(ids)
+        # Whatever comes first in the partition comes first here: nothing refused is left behind.
+        assert not any(i < ids[0] and self.is_open(i) for i in self.refused.intersection(earlier))
+
+    def is_open(self, record_id: int) -> bool:
+        segment, index = self.message_of[record_id]
+        return not segment.is_settled and index not in (segment.record_errors or {})
 
     def check_report(self, action: Report) -> None:
         segment = action.segment
         place = (segment.topic, segment.partition)
         reported = self.reported.setdefault(place, [])
-        ids = _ids(segment)
+        ids = self.ids_of(segment)
         assert ids == self.appended[place][len(reported) : len(reported) + len(ids)]
         reported.extend(ids)
         for index, record_id in enumerate(ids):
@@ -347,7 +378,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def what_is_overdue_is_told_soon(self) -> None:
         due_ms = self.core.next_tick_ms()
         unsettled = self.core.notifier.unsettled_segments
-        at_kafka = len({id(segment) for segment, _ in self.at_kafka} | set(map(id, self.outbox)))
+        at_kafka = sum(segment.state is SegmentState.NOTIFYING for segment in self.ids)
         if self.has_deadline and unsettled > at_kafka:
             assert due_ms is not None
         if not self.has_deadline and due_ms is not None:
@@ -381,6 +412,7 @@ class ProducerMachine(RuleBasedStateMachine):
 
     def progress(self) -> tuple[int, ...]:
         return (
+            self.answers,
             self.core.notifier.unsettled_segments,
             len(self.waiting_uploads),
             len(self.uploads),
@@ -399,6 +431,88 @@ class TimelessProducerMachine(ProducerMachine):
     has_deadline = False
 
 
+class RefusingProducerMachine(ProducerMachine):
+    """Kafka answers a partition's messages in order, batch by batch; every fifth is guilty."""
+
+    is_wave_one_batch = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: dict[Place, list[int]] = {}
+
+    @precondition(lambda self: self.at_kafka)
+    @rule(data=st.data(), answer=st.sampled_from(["yes", "yes", "yes", "no"]))
+    def answer(self, data: st.DataObject, answer: str) -> None:
+        first = self.at_kafka[data.draw(st.integers(0, len(self.at_kafka) - 1), "which")][0]
+        place = (first.topic, first.partition)
+        batch = [
+            (segment, index)
+            for segment, index in self.at_kafka
+            if (segment.topic, segment.partition) == place
+        ]
+        if self.is_wave_one_batch:
+            if any((a.segment.topic, a.segment.partition) == place for a in self.outbox):
+                return
+        else:
+            batch = batch[: 1 + data.draw(st.integers(0, len(batch) - 1), "batch")]
+        self.answers += 1
+        self.at_kafka = [message for message in self.at_kafka if message not in batch]
+        guilty = [ids for ids in map(self.message_ids, batch) if ids[0] % 5 == 0]
+        if guilty and answer == "yes":
+            event("a batch is refused")
+            self.refuse(batch)
+            return
+        log = self.log.setdefault(place, [])
+        for segment, index in batch:
+            ids = self.message_ids((segment, index))
+            if answer == "yes":
+                assert not log or log[-1] < ids[0]
+                log += ids
+                self.acknowledged.update(ids)
+            outcome = len(self.acknowledged) if answer == "yes" else "Kafka is away"
+            if index >= 0:
+                self.do(self.core.notifier.record_settled(segment, index, outcome, self.now_ms))
+            elif answer == "yes":
+                self.do(self.core.notifier.acknowledged(segment, len(log), self.now_ms))
+            else:
+                self.do(self.core.notifier.rejected(segment, outcome, self.now_ms))
+
+    def refuse(self, batch: list[tuple[SealedSegment, int]]) -> None:
+        for message in batch:
+            self.refused.update(self.message_ids(message))
+        for segment, index in batch:
+            self.refused_by_core(segment, index)
+
+    def refused_by_core(self, segment: SealedSegment, index: int) -> None:
+        notifier = self.core.notifier
+        if index >= 0:
+            self.do(notifier.record_settled(segment, index, REFUSED, self.now_ms))
+        else:
+            self.do(notifier.rejected(segment, REFUSED, self.now_ms))
+
+    def message_ids(self, message: tuple[SealedSegment, int]) -> list[int]:
+        segment, index = message
+        return self.ids_of(segment) if index < 0 else [self.ids_of(segment)[index]]
+
+    def check_report(self, action: Report) -> None:
+        segment = action.segment
+        ids = self.ids_of(segment)
+        self.refused.difference_update(ids)
+        super().check_report(action)
+        for index, record_id in enumerate(ids):
+            errors = segment.record_errors or {}
+            error = errors.get(index) if segment.route is Route.PLAIN else segment.error
+            if error == REFUSED and self.is_wave_one_batch:
+                guilty = record_id if segment.route is Route.PLAIN else ids[0]
+                assert guilty % 5 == 0
+
+
+class SplittingProducerMachine(RefusingProducerMachine):
+    """Kafka's batches end anywhere: innocents may fail, but never come out of order."""
+
+    is_wave_one_batch = False
+
+
 # A failure takes minutes to shrink, and only then says how to repeat it.
 pytestmark = pytest.mark.timeout(400)
 
@@ -415,3 +529,13 @@ def test_every_record_leaves_and_is_reported_once_in_order(
 
 def test_without_a_deadline_nothing_times_out_and_nothing_is_stuck() -> None:
     run_state_machine_as_test(TimelessProducerMachine, settings=MACHINE_SETTINGS)
+
+
+@pytest.mark.parametrize("machine", [RefusingProducerMachine, SplittingProducerMachine])
+def test_only_the_guilty_fail_of_a_refused_batch_and_order_holds(
+    monkeypatch: pytest.MonkeyPatch, machine: type[RefusingProducerMachine]
+) -> None:
+    monkeypatch.setattr(batcher_module, "MAX_NOTIFICATION_RECORDS", MOST_RECORDS)
+    monkeypatch.setattr(notifier_module, "WAVE_MESSAGES", 3)
+
+    run_state_machine_as_test(machine, settings=MACHINE_SETTINGS)

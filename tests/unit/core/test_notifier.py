@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from blobmsg.core import notifier as notifier_module
 from blobmsg.core.events import Notify, ProducerAction, Report
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.segments import Route, SealedSegment, SegmentState
-from tests.helpers.producing import TIMED_OUT, sealed_segment
+from tests.helpers.producing import REFUSED, TIMED_OUT, sealed_segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -222,6 +223,152 @@ def test_a_plain_record_whose_place_kafka_can_not_tell_has_no_error() -> None:
     assert notifier.record_settled(segment, 0, None, 0) == [Report(segment)]
     assert segment.record_offsets == [-1]
     assert segment.record_errors is None
+
+
+# --- waves, and what is sent again ----------------------------------------------------------------
+
+
+def refusing() -> Notifier:
+    return Notifier(TIMED_OUT, lambda error: error == REFUSED)
+
+
+def handed(actions: Sequence[ProducerAction]) -> list[tuple[SealedSegment, list[int] | None]]:
+    """Which segments are to be notified, and which records of them; None: all."""
+    return [
+        (action.segment, None if action.records is None else list(action.records))
+        for action in actions
+        if isinstance(action, Notify)
+    ]
+
+
+def test_what_comes_later_waits_for_the_answers_to_what_kafka_has() -> None:
+    notifier = Notifier(TIMED_OUT)
+    first, second, third = queued(notifier, 3)
+    notifier.ready([first, second], 0)
+
+    assert notifier.ready([third], 0) == []
+    assert notified(notifier.acknowledged(first, 1, 0)) == []
+    assert notified(notifier.acknowledged(second, 2, 0)) == [third]
+
+
+def test_a_message_refused_while_alone_is_guilty() -> None:
+    notifier = refusing()
+    (segment,) = queued(notifier)
+    notifier.ready([segment], 0)
+
+    assert notifier.rejected(segment, REFUSED, 0) == [Report(segment)]
+    assert segment.error == REFUSED
+
+
+def test_of_a_refused_batch_only_the_guilty_fails_and_all_comes_in_order() -> None:
+    notifier = refusing()
+    first, guilty, last = queued(notifier, 3)
+    (later,) = queued(notifier)
+    notifier.ready([first, guilty, last], 0)
+    notifier.ready([later], 0)
+
+    assert notifier.rejected(first, REFUSED, 0) == []
+    assert notifier.rejected(guilty, REFUSED, 0) == []
+    assert notified(notifier.rejected(last, REFUSED, 0)) == [first]
+    # It was right to doubt, so twice as many go at once; and again half as many.
+    assert notified(notifier.acknowledged(first, 1, 0)) == [guilty, last]
+    assert notifier.rejected(guilty, REFUSED, 0) == []
+    assert notified(notifier.rejected(last, REFUSED, 0)) == [guilty]
+    actions = notifier.rejected(guilty, REFUSED, 0)
+    assert notified(actions) == [last]
+    assert reported(actions) == [guilty]
+    actions = notifier.acknowledged(last, 2, 0)
+    assert notified(actions) == [later]
+    assert reported(actions) == [last]
+    assert [s.error for s in (first, guilty, last)] == [None, REFUSED, None]
+    assert [s.sequence for s in (first, guilty, last, later)] == [0, 1, 2, 3]
+
+
+def test_of_refused_plain_records_only_the_guilty_fails() -> None:
+    notifier = refusing()
+    segment = plain(4)
+    assert handed(notifier.enqueue(segment, 0)) == [(segment, None)]
+
+    for index in range(3):
+        assert notifier.record_settled(segment, index, REFUSED, 0) == []
+    assert handed(notifier.record_settled(segment, 3, REFUSED, 0)) == [(segment, [0, 1])]
+    notifier.record_settled(segment, 0, 10, 0)
+    assert handed(notifier.record_settled(segment, 1, 11, 0)) == [(segment, [2, 3])]
+    notifier.record_settled(segment, 2, REFUSED, 0)
+    assert handed(notifier.record_settled(segment, 3, REFUSED, 0)) == [(segment, [2])]
+    assert handed(notifier.record_settled(segment, 2, REFUSED, 0)) == [(segment, [3])]
+    assert notifier.record_settled(segment, 3, 12, 0) == [Report(segment)]
+
+    assert segment.record_offsets == [10, 11, -1, 12]
+    assert segment.record_errors == {2: REFUSED}
+
+
+def test_what_was_refused_is_not_sent_behind_its_successors() -> None:
+    notifier = refusing()
+    first, second, third = queued(notifier, 3)
+    notifier.ready([first, second, third], 0)
+
+    # Kafka made two batches of the three, refused the first and took the second.
+    notifier.rejected(first, REFUSED, 0)
+    notifier.rejected(second, REFUSED, 0)
+    assert reported(notifier.acknowledged(third, 1, 0)) == [first, second, third]
+    assert [s.error for s in (first, second, third)] == [REFUSED, REFUSED, None]
+
+
+def test_a_suspect_past_its_deadline_is_not_sent_again() -> None:
+    notifier = refusing()
+    first, second = queued(notifier, 2, deadline_ms=100)
+    notifier.ready([first, second], 0)
+    notifier.rejected(first, REFUSED, 50)
+    assert notified(notifier.rejected(second, REFUSED, 50)) == [first]
+
+    assert reported(notifier.acknowledged(first, 1, 100)) == [first, second]
+    assert second.error == TIMED_OUT
+
+
+def test_other_errors_than_a_refused_batch_are_final() -> None:
+    notifier = refusing()
+    first, second = queued(notifier, 2)
+    notifier.ready([first, second], 0)
+
+    notifier.rejected(first, "Kafka is away", 0)
+    assert reported(notifier.rejected(second, "Kafka is away", 0)) == [second]
+
+
+def test_a_large_plain_segment_goes_in_waves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifier_module, "WAVE_MESSAGES", 2)
+    notifier = Notifier(TIMED_OUT)
+    segment = plain(5, deadline_ms=100)
+
+    assert handed(notifier.enqueue(segment, 0)) == [(segment, [0, 1])]
+    notifier.record_settled(segment, 0, 10, 0)
+    assert handed(notifier.record_settled(segment, 1, 11, 0)) == [(segment, [2, 3])]
+    notifier.record_settled(segment, 2, 12, 0)
+    assert notifier.record_settled(segment, 3, 13, 100) == [Report(segment)]
+    assert segment.record_errors == {4: TIMED_OUT}
+
+
+def test_a_wave_ends_at_the_size_of_a_batch() -> None:
+    notifier = Notifier(TIMED_OUT)
+    segments = queued(notifier, 4)
+    for segment in segments:
+        segment.route = Route.INLINE
+        segment.inline = bytes(notifier_module.WAVE_BYTES * 2 // 5)
+
+    assert notified(notifier.ready(segments, 0)) == segments[:2]
+
+
+def test_what_is_larger_than_a_wave_goes_alone() -> None:
+    notifier = Notifier(TIMED_OUT)
+    segments = [
+        sealed_segment(route=Route.PLAIN, records=2, value=bytes(notifier_module.WAVE_BYTES))
+        for _ in range(2)
+    ]
+
+    assert handed(notifier.enqueue(segments[0], 0)) == [(segments[0], [0])]
+    assert notifier.enqueue(segments[1], 0) == []
+    assert handed(notifier.record_settled(segments[0], 0, 1, 0)) == [(segments[0], [1])]
+    assert handed(notifier.record_settled(segments[0], 1, 2, 0)) == [(segments[1], [0])]
 
 
 # --- deadlines ------------------------------------------------------------------------------------
