@@ -28,6 +28,7 @@ from blobmsg.fetcher import Fetcher
 from blobmsg.format.errors import UnsupportedFormatError
 from blobmsg.inner_config import KafkaCallbacks, inner_consumer_config
 from blobmsg.inner_events import InnerStatistics, weakly
+from blobmsg.interrupts import ctrl_c_comes_through, ctrl_c_waits
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.resources import Stores, acquire_cache, release_cache
 
@@ -115,7 +116,7 @@ class BlobConsumer(_ConsumerBase):
             name=f"blobmsg-consumer-{next(_numbers)}",
         )
         self._consumption = Consumption(
-            inner, self._fetcher, settings, view, clock, on_error=self._callbacks.error_cb
+            inner, self._fetcher, settings, view, clock, on_error=weakly(self._on_error)
         )
         self._poll = self._consumption.poll
         self._inner = inner
@@ -133,8 +134,10 @@ class BlobConsumer(_ConsumerBase):
             callbacks["error_cb"] = weakly(self._on_error)
         if self._callbacks.throttle_cb is not None:
             callbacks["throttle_cb"] = weakly(self._on_throttle)
-        if self._callbacks.logger is not None:
-            callbacks["logger"] = self._callbacks.logger
+        if hasattr(self._callbacks.logger, "log"):
+            callbacks["logger"] = _Log(weakly(self._on_log))
+        elif self._callbacks.logger is not None:
+            callbacks["logger"] = self._callbacks.logger  # the inner client says what is wrong
         return callbacks
 
     @contextlib.contextmanager
@@ -152,7 +155,11 @@ class BlobConsumer(_ConsumerBase):
     def _call_user(self, callback: Callable[..., Any] | None, *arguments: Any) -> None:
         with self._keeping_failures():
             if callback is not None:
-                callback(*arguments)
+                with ctrl_c_comes_through():
+                    callback(*arguments)
+
+    def _on_log(self, *arguments: Any) -> None:
+        self._call_user(self._callbacks.logger.log, *arguments)
 
     def _on_error(self, error: KafkaError) -> None:
         self._call_user(self._callbacks.error_cb, error)
@@ -580,22 +587,21 @@ class BlobConsumer(_ConsumerBase):
             raise RuntimeError(self._unusable)
         if not self._closing.acquire(blocking=False):
             return  # another thread is at it, or this one in a callback
-        try:
-            self._consumption.close(commits_first=not self._is_subscribed)  # else on revoke
-        finally:
-            self._unusable = _CLOSED
-            _open.discard(self)
-            self._release()
-        if self._consumption.callback_failures:
-            raise self._consumption.callback_failures.popleft()
+        with ctrl_c_waits():
+            try:
+                self._consumption.close(commits_first=not self._is_subscribed)  # else on revoke
+            finally:
+                self._unusable = _CLOSED
+                _open.discard(self)
+                self._release()
+        self._consumption.raise_callback_failures()
 
     def _release(self) -> None:
-        with contextlib.ExitStack() as steps:  # all of them, last first, although Ctrl-C comes
-            if self._cache_bytes:
-                steps.callback(release_cache, self._cache_bytes)
-            steps.callback(self._stores.close)
-            steps.callback(self._fetcher.stop, _STOP_TIMEOUT_S)
-            self._consumption.forget(self._consumption.keys())
+        self._consumption.forget(self._consumption.keys())
+        self._fetcher.stop(_STOP_TIMEOUT_S)
+        self._stores.close()
+        if self._cache_bytes:
+            release_cache(self._cache_bytes)
 
     def __enter__(self) -> Self:
         self._check_usable()
@@ -612,6 +618,13 @@ class BlobConsumer(_ConsumerBase):
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
+
+
+class _Log:
+    """What the inner client takes for the user's logger."""
+
+    def __init__(self, log: Callable[..., None]) -> None:
+        self.log = log
 
 
 _CLOSED: Final = "Consumer closed"

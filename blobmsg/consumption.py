@@ -39,6 +39,7 @@ from blobmsg.format.notification import (
     decode_notification,
     is_notification,
 )
+from blobmsg.interrupts import ctrl_c_waits
 from blobmsg.message import Message, PlainView
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Consumption:
         settings: Ours.
         view: The user's librdkafka settings that we interpret.
         clock: Time.
-        on_error: The user's `error_cb`; called outside of locks.
+        on_error: Hears that the store is away; must not raise. Called outside of `_lock`.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Consumption:
         view: KafkaView,
         clock: Clock,
         *,
-        on_error: Callable[[KafkaError], None] | None,
+        on_error: Callable[[KafkaError], None],
     ) -> None:
         self.inner = inner
         self._fetcher = fetcher
@@ -142,25 +143,34 @@ class Consumption:
         """The next record or event; waits at most `timeout_s` (negative: no limit)."""
         now = time.monotonic()
         deadline: float | None = None
+        message: Message | None = None
         while True:
             if now >= self._next_service:
                 self._service(0)
-            with self._lock:
-                if self._undelivered:
-                    return self._undelivered.popleft()
-                run = self._run
-                if run is not None and run.index < run.end:
-                    index = run.index
-                    source = run.source
-                    message: Message | None = source.message_class(source, index)
-                    run.index = index + 1
-                    self._handed_out += 1
-                    return message
-                message = self._next_event()
+            try:
+                with self._lock:
+                    if self._undelivered:
+                        # Not popleft: what a call returns can get lost, Ctrl-C comes behind calls.
+                        message = self._undelivered[0]
+                        del self._undelivered[0]
+                        return message
+                    run = self._run
+                    if run is not None and run.index < run.end:
+                        index = run.index
+                        source = run.source
+                        message = source.message_class(source, index)
+                        run.index = index + 1
+                        self._handed_out += 1
+                        return message
+                    message = self._next_event()
+                    if message is not None:
+                        return message
+                    if self._run is not None:
+                        continue
+            except BaseException:  # Ctrl-C: nobody gets what was taken
                 if message is not None:
-                    return message
-                if self._run is not None:
-                    continue
+                    self._undelivered.appendleft(message)
+                raise
             if deadline is None:
                 deadline = float("inf") if timeout_s < 0 else now + timeout_s
             if not self._wait(deadline):
@@ -208,7 +218,8 @@ class Consumption:
         if awaits_fetch:
             self._service(0)
             self._fetcher.wait(max(0.0, min(_FETCH_SLICE_S, remaining)))
-            self._take_results()
+            with ctrl_c_waits():
+                self._take_results()
         else:
             self._service(max(0.0, min(_SLICE_S, remaining)))
         with self._lock:
@@ -226,23 +237,25 @@ class Consumption:
         """Append what is ready; whether anything was."""
         before = len(messages)
         while self._undelivered and len(messages) < count:
-            messages.append(self._undelivered.popleft())
+            message = self._undelivered[0]
+            messages += (message,)
+            del self._undelivered[0]
         while len(messages) < count:
             run = self._run
             if run is not None and run.index < run.end:
                 end = min(run.end, run.index + count - len(messages))
                 source = run.source
                 indices = range(run.index, end)
-                # All or nothing: Python looks for signals in calls, not between the next two lines.
+                # All or nothing: Ctrl-C comes behind calls, never between the next two lines.
                 make: Callable[..., Message] = source.message_class
                 made = list(map(make, repeat(source), indices))
                 messages += made
                 run.index = end
                 self._handed_out += len(indices)
                 continue
-            message = self._next_event()
-            if message is not None:
-                messages.append(message)
+            event = self._next_event()
+            if event is not None:
+                messages += (event,)
             elif self._run is None:
                 break
         return len(messages) > before
@@ -251,7 +264,9 @@ class Consumption:
         """Set `_run` to what comes next, or return an event's message."""
         self._run = None
         if self._loose:
-            return self._loose.popleft()
+            message = self._loose[0]
+            del self._loose[0]
+            return message
         upcoming = self._core.next_run()
         if isinstance(upcoming, Run):
             self._run = upcoming
@@ -276,44 +291,58 @@ class Consumption:
     # --- serving the inner consumer -----------------------------------------------------------
 
     def _service(self, timeout_s: float) -> None:
-        """Take what Kafka and the fetcher have, plan fetches, commit when due."""
-        if not self._service_lock.acquire(timeout=max(timeout_s, 0.001)):
-            return  # another thread is at it
-        try:
-            self._next_service = time.monotonic() + _SERVICE_EVERY_S
-            self._take_results()
-            self._take_received()
-            # One call each, so that Ctrl-C finds a message inside of the client or in `_received`.
-            self._received.extend(starmap(self.inner.poll, ((timeout_s,),)))
-            if self._received and self._received[-1] is not None:
-                with self._lock:
-                    room_records = self._core.room_records()
-                batches = starmap(self.inner.consume, ((room_records, 0),))
-                self._received.extend(chain.from_iterable(batches))
-            self._take_received()
-            now_ms = self._clock.now_ms()
+        """Take what Kafka and the fetcher have, plan fetches, commit when due.
+
+        Ctrl-C waits for its end, one slice at most, so that all of this happens or nothing.
+        """
+        with ctrl_c_waits():
+            if not self._service_lock.acquire(timeout=max(timeout_s, 0.001)):
+                return  # another thread is at it
+            try:
+                self._serve(timeout_s)
+            finally:
+                self._service_lock.release()
+        self.raise_callback_failures()
+
+    def raise_callback_failures(self) -> None:
+        """Raise what the user's callbacks raised since the last time: Ctrl-C, else the first."""
+        if not self.callback_failures:
+            return
+        failures = list(self.callback_failures)
+        self.callback_failures.clear()
+        failures.sort(key=lambda error: isinstance(error, Exception))
+        if len(failures) > 1:
+            logger.error("callbacks failed also with %r", failures[1:])
+        raise failures[0]
+
+    def _serve(self, timeout_s: float) -> None:
+        self._next_service = time.monotonic() + _SERVICE_EVERY_S
+        self._take_results()
+        self._take_received()
+        first = self.inner.poll(timeout_s)
+        if first is not None:
+            self._received.append(first)
             with self._lock:
-                self._core.tick(now_ms)
-                sections = self._core.plan(now_ms)
-                pauses, resumes = self._core.take_pauses()
-            for section in sections:
-                self._fetcher.submit(section)
-            self._apply_pauses(pauses, resumes)
-            if self._unresolved:
-                self._resolve_again()
-            if self.commits_automatically:
-                self._commit_when_due()
-            if self.callback_failures:
-                raise self.callback_failures.popleft()
-        finally:
-            self._service_lock.release()
+                room_records = self._core.room_records()
+            self._received.extend(self.inner.consume(room_records, 0))
+        self._take_received()
+        now_ms = self._clock.now_ms()
+        with self._lock:
+            self._core.tick(now_ms)
+            sections = self._core.plan(now_ms)
+            pauses, resumes = self._core.take_pauses()
+        for section in sections:
+            self._fetcher.submit(section)
+        self._apply_pauses(pauses, resumes)
+        if self._unresolved:
+            self._resolve_again()
+        if self.commits_automatically:
+            self._commit_when_due()
 
     def _take_received(self) -> None:
         with self._lock:
             while self._received:
-                message = self._received[0]
-                if message is not None:
-                    self._receive(message)
+                self._receive(self._received[0])
                 self._received.popleft()
 
     def _take_results(self) -> None:
@@ -347,8 +376,7 @@ class Consumption:
                 logger.warning("%s (further ones of this partition are only counted)", error.str())
         for error in transient[:1]:
             self._log_once(f"the store can't be read now: {error}", cause=error.name())
-            if self._on_error is not None:
-                self._on_error(error)
+            self._on_error(error)
 
     def _receive(self, message: Any) -> None:
         error = message.error()
@@ -456,7 +484,7 @@ class Consumption:
             partitions: With virtual offsets; invalid and stored ones are looked up.
             is_incremental: Add to the assignment instead of replacing it.
         """
-        with self._service_lock:
+        with ctrl_c_waits(), self._service_lock:
             if not is_incremental and self.commits_automatically:
                 self.commit_stored(self.keys(), asynchronous=False)  # of what is replaced
             starts, unresolved = self._starts_of(partitions)
@@ -564,7 +592,7 @@ class Consumption:
 
     def unassign(self, partitions: list[TopicPartition] | None) -> None:
         """Stop reading these partitions (None: all), committing what is stored first."""
-        with self._service_lock:
+        with ctrl_c_waits(), self._service_lock:
             with self._lock:
                 keys = (
                     list(self._core.flows)
@@ -611,9 +639,8 @@ class Consumption:
         """Drop what was taken from Kafka before a seek or revocation and is not handed out."""
 
         def is_kept(message: Any) -> bool:
-            return message is None or (message.topic(), message.partition()) != key
+            return (message.topic(), message.partition()) != key
 
-        # In place: this may run in a callback, inside the call that fills `_received`.
         for taken in (self._received, self._undelivered):
             if taken:
                 kept = list(filter(is_kept, taken))
@@ -632,7 +659,7 @@ class Consumption:
     def seek(self, partition: TopicPartition) -> None:
         """Go on at another virtual offset of an assigned partition."""
         key = (partition.topic, partition.partition)
-        with self._service_lock:
+        with ctrl_c_waits(), self._service_lock:
             (start,), unresolved = self._starts_of([partition])
             self.inner.seek(TopicPartition(*key, to_kafka(start)))  # raises if it is not assigned
             with self._lock:
@@ -648,7 +675,7 @@ class Consumption:
 
     def pause(self, partitions: list[TopicPartition], *, is_paused: bool) -> None:
         """Stop or go on with some assigned partitions."""
-        with self._service_lock:
+        with ctrl_c_waits(), self._service_lock:
             if is_paused:
                 self.inner.pause(partitions)
             with self._lock:
@@ -754,7 +781,7 @@ class Consumption:
 
     def close(self, *, commits_first: bool) -> None:
         """Close the inner consumer, once no other thread is in it, and commit before if asked."""
-        with self._service_lock:
+        with ctrl_c_waits(), self._service_lock:
             try:
                 if commits_first and self.commits_automatically:
                     self.commit_stored(self.keys(), asynchronous=False)

@@ -7,11 +7,13 @@ empties.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 from collections import deque
 from dataclasses import dataclass
+from itertools import starmap
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
@@ -96,7 +98,7 @@ class Fetcher:
         request_timeout_ms: How long one section may take, retries included.
         name: For thread names.
 
-    Threads: `submit`, `wait`, `take_results` any; the lock of `_done` guards `_results`.
+    Threads: `submit`, `wait`, `take_results` any; both queues are of C and need no lock.
     """
 
     def __init__(
@@ -114,8 +116,8 @@ class Fetcher:
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
         self._jobs: queue.SimpleQueue[FetchSection | None] = queue.SimpleQueue()
-        self._results: deque[FetchResult] = deque()
-        self._done = threading.Condition()
+        self._done: queue.SimpleQueue[FetchResult] = queue.SimpleQueue()
+        self._results: deque[FetchResult] = deque()  # out of `_done`, not taken yet
         self._is_stopping = False
         self.cache_hits = 0
         self.mismatches = 0
@@ -135,15 +137,20 @@ class Fetcher:
 
     def wait(self, timeout_s: float) -> None:
         """Wait until a result is there."""
-        with self._done:
-            if not self._results:
-                self._done.wait(timeout_s)
+        if not self._results:
+            with contextlib.suppress(queue.Empty):
+                # Inside of one call, so that Ctrl-C finds a result in the one or in the other.
+                self._results.extend(starmap(self._done.get, ((True, timeout_s),)))
 
     def take_results(self) -> list[FetchResult]:
         """All results since the last call, in the order they came."""
-        with self._done:
-            results = list(self._results)
-            self._results.clear()
+        results: list[FetchResult] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                results.append(self._results.popleft())
+        with contextlib.suppress(queue.Empty):
+            while True:
+                results.append(self._done.get_nowait())
         return results
 
     def stop(self, timeout_s: float) -> None:
@@ -167,9 +174,7 @@ class Fetcher:
                 logger.critical("a defect while fetching %s", section.key, exc_info=True)
                 fatal = KafkaError(KafkaError._FATAL, repr(error), fatal=True)
                 outcomes = [Failure(FailureKind.REFUSED, fatal)] * len(section.parts)
-            with self._done:
-                self._results.append(FetchResult(section, outcomes))
-                self._done.notify_all()
+            self._done.put(FetchResult(section, outcomes))
 
     def _fetch(self, section: FetchSection) -> Sequence[RecordsView | Failure]:
         if not any(entry.is_current for entry, _, _ in section.parts):

@@ -406,6 +406,9 @@ class Debatcher:
 
     # --- handing out --------------------------------------------------------------------------
 
+    # Ctrl-C can raise in this part of the shell's call (elsewhere it waits), and only where Python
+    # calls something. So what changes together is assigned after the last call.
+
     def next_run(self) -> Run | Entry | None:
         """What to hand out next.
 
@@ -417,7 +420,8 @@ class Debatcher:
             flow = self._ready[0]
             entry = flow.entries[0] if flow.entries else None
             if entry is None or not _is_due(entry):
-                self._unqueue(flow)
+                self._is_queued.discard(flow.key)
+                del self._ready[0]
             elif entry.event is not None:
                 self._finish(flow, entry)
                 return entry
@@ -440,34 +444,36 @@ class Debatcher:
         if run is not None and run.index < run.end:
             return run
         skip = 0
-        if run is None:
-            position = flow.needed_position
-            if position is not None and position >= 0:
-                skip = records_to_skip(position, entry.kafka_offset, entry.record_count)
-            flow.needed_position = None
-        else:
-            flow.settled_position = run.position()
+        if run is not None:
+            settled = run.position()
+            flow.settled_position, flow.run = settled, None
             entry.next_part += 1
-        while entry.next_part < len(entry.sources):
-            source = entry.sources[entry.next_part]
+        position = flow.needed_position
+        if position is not None and position >= 0:
+            skip = records_to_skip(position, entry.kafka_offset, entry.record_count)
+        part_index = entry.next_part
+        while part_index < len(entry.sources):
+            source = entry.sources[part_index]
             if skip < source.records:
-                flow.run = Run(entry, source, skip, source.records)
-                return flow.run
+                run = Run(entry, source, skip, source.records)
+                flow.run, flow.needed_position, entry.next_part = run, None, part_index
+                return run
             skip -= source.records
-            entry.next_part += 1
-        flow.settled_position = to_virtual(entry.kafka_offset + 1)
-        flow.run = None
+            part_index += 1
+        end = to_virtual(entry.kafka_offset + 1)
+        flow.settled_position, flow.needed_position, entry.next_part = end, None, part_index
         self._finish(flow, entry)
         return None
 
     def _finish(self, flow: Flow, entry: Entry) -> None:
         """The ready flow's head is done: forget it and let the other ready flows go first."""
-        flow.entries.popleft()
-        if entry.notification is None and entry.record_count:
-            flow.payload_bytes -= entry.held_bytes
-            flow.payload_entries -= 1
-        self._prefetch.release(entry)
         self._ready.rotate(-1)
+        held_bytes = entry.held_bytes
+        self._prefetch.release(entry)
+        if entry.notification is None and entry.record_count:
+            flow.payload_bytes -= held_bytes
+            flow.payload_entries -= 1
+        del flow.entries[0]
 
     def _unqueue(self, flow: Flow) -> None:
         if flow.key in self._is_queued:

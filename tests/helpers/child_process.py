@@ -20,23 +20,17 @@ if TYPE_CHECKING:
 _REPOSITORY = Path(__file__).parents[2]
 
 
-class ChildConsumer:
-    """Runs `consumer_child`; a context manager that kills what is left.
+class ChildProgram:
+    """A program that prints JSON events; a context manager that kills what is left of it.
 
     Args:
-        conf: The BlobConsumer's settings.
-        topic: What it subscribes to.
-        mode: How it commits once it stops: `message`, `offsets`, `position`, `store`,
-            `store_message` (synchronously), or `auto` (not itself).
-        stop_after: It pauses after so many records and says `stopped`; None: never.
+        module: What to run.
+        plan: Its argument.
     """
 
-    def __init__(
-        self, conf: Mapping[str, Any], topic: str, *, mode: str = "auto", stop_after: int | None
-    ) -> None:
-        plan = {"conf": dict(conf), "topic": topic, "mode": mode, "stop_after": stop_after}
+    def __init__(self, module: str, plan: Mapping[str, Any]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.helpers.consumer_child", json.dumps(plan)],
+            [sys.executable, "-m", module, json.dumps(plan)],
             cwd=_REPOSITORY,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -75,6 +69,42 @@ class ChildConsumer:
                 return said
             assert said["event"] != "error", said
 
+    def kill(self) -> None:
+        """SIGKILL; takes what it had still said. A second call is fine."""
+        if self._is_dead:
+            return
+        self._is_dead = True
+        self._process.kill()
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        while (said := self._rest()) is not None:
+            self.events.append(said)
+
+    def _rest(self) -> dict[str, Any] | None:
+        try:
+            return self._lines.get(timeout=10)
+        except queue.Empty:
+            return None
+
+
+class ChildConsumer(ChildProgram):
+    """Runs `consumer_child`.
+
+    Args:
+        conf: The BlobConsumer's settings.
+        topic: What it subscribes to.
+        mode: How it commits once it stops: `message`, `offsets`, `position`, `store`,
+            `store_message` (synchronously), or `auto` (not itself).
+        stop_after: It pauses after so many records and says `stopped`; None: never.
+    """
+
+    def __init__(
+        self, conf: Mapping[str, Any], topic: str, *, mode: str = "auto", stop_after: int | None
+    ) -> None:
+        plan = {"conf": dict(conf), "topic": topic, "mode": mode, "stop_after": stop_after}
+        super().__init__("tests.helpers.consumer_child", plan)
+
     def records(self) -> list[dict[str, Any]]:
         """The records that the child has told of so far."""
         return [said for said in self.events if said["event"] == "record"]
@@ -94,20 +124,28 @@ class ChildConsumer:
         """SIGCONT."""
         self._process.send_signal(signal.SIGCONT)
 
-    def kill(self) -> None:
-        """SIGKILL; takes what it had still said. A second call is fine."""
-        if self._is_dead:
-            return
-        self._is_dead = True
-        self._process.kill()
-        self._process.wait()
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        while (said := self._rest()) is not None:
-            self.events.append(said)
 
-    def _rest(self) -> dict[str, Any] | None:
-        try:
-            return self._lines.get(timeout=10)
-        except queue.Empty:
-            return None
+class InterruptedChild(ChildProgram):
+    """Runs `interrupted_child`.
+
+    Args:
+        conf: The BlobConsumer's settings.
+        topic: What it subscribes to.
+        call: `poll` or `consume`.
+        count: How many records to read before it closes.
+        waits: Its calls wait without a limit, and close is not interrupted.
+    """
+
+    def __init__(
+        self, conf: Mapping[str, Any], topic: str, *, call: str, count: int, waits: bool = False
+    ) -> None:
+        plan = {"conf": dict(conf), "topic": topic, "call": call, "count": count, "waits": waits}
+        super().__init__("tests.helpers.interrupted_child", plan)
+
+    def interrupt(self) -> None:
+        """Ctrl-C. It says `interrupted` when it hears it."""
+        self._process.send_signal(signal.SIGINT)
+
+    def said(self, event: str) -> bool:
+        """Whether it has said this while it was waited for."""
+        return any(said["event"] == event for said in self.events)

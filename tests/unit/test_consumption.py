@@ -115,7 +115,7 @@ def consumption_of(kafka: Kafka, *, assigns: bool = True, **conf: Any) -> Consum
         Stores(settings), None, clock, threads=1, request_timeout_ms=1000, name="test"
     )
     consumption = Consumption(
-        kafka, fetcher, settings, KafkaView.parse(kafka_conf), clock, on_error=None
+        kafka, fetcher, settings, KafkaView.parse(kafka_conf), clock, on_error=lambda _: None
     )
     if assigns:
         consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
@@ -146,6 +146,16 @@ def test_a_callbacks_exception_surfaces_after_what_came_with_it_is_safe() -> Non
         consumption.poll(1.0)
 
     assert values(consumption.consume(3, 1.0)) == [0, 1, 2]
+
+
+def test_ctrl_c_of_a_callback_surfaces_before_what_others_raised() -> None:
+    consumption = consumption_of(Kafka(1))
+    consumption.callback_failures.extend([ValueError("a"), KeyboardInterrupt(), ValueError("b")])
+
+    with pytest.raises(KeyboardInterrupt):
+        consumption.poll(1.0)
+
+    assert values(consumption.consume(1, 1.0)) == [0]
 
 
 def test_what_an_interrupted_consume_gathered_is_neither_lost_nor_committed(

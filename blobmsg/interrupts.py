@@ -1,0 +1,80 @@
+"""Ctrl-C at a time of our choosing.
+
+Python runs SIGINT's handler between any two calls of the main thread, and what it raises would
+leave a notification half queued, or a fetch planned and never begun. So it waits while a client
+changes its state; callbacks of the user get it at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["ctrl_c_comes_through", "ctrl_c_waits"]
+
+
+class _Waiting:
+    """Of the main thread, which alone runs signal handlers."""
+
+    handler: Any = None  # the application's
+    has_come = False
+
+
+_waiting: Final = _Waiting()
+
+
+def _wait(_number: int, _frame: object) -> None:
+    _waiting.has_come = True
+
+
+@contextlib.contextmanager
+def ctrl_c_waits() -> Generator[None]:
+    """Until the block ends, SIGINT's handler waits; it runs then. May be nested.
+
+    The block must be short: what of it can take long belongs into `ctrl_c_comes_through`.
+
+    Threads: any; no handler runs in others than the main thread.
+    """
+    handler = _current_handler()
+    if not callable(handler) or handler is _wait:
+        yield
+        return
+    _waiting.handler = handler
+    try:
+        signal.signal(signal.SIGINT, _wait)
+        yield
+    finally:
+        signal.signal(signal.SIGINT, _waiting.handler)
+        if _waiting.has_come:
+            _waiting.has_come = False
+            _waiting.handler(signal.SIGINT, None)
+
+
+@contextlib.contextmanager
+def ctrl_c_comes_through() -> Generator[None]:
+    """Inside of `ctrl_c_waits`: what comes in this block does not wait.
+
+    What came before goes on waiting: raised here it would be instead of the block.
+    """
+    if _current_handler() is not _wait:
+        yield
+        return
+    try:
+        signal.signal(signal.SIGINT, _waiting.handler)
+        yield
+    finally:
+        handler = _current_handler()
+        if callable(handler):  # the application may have set another one
+            _waiting.handler = handler
+            signal.signal(signal.SIGINT, _wait)
+
+
+def _current_handler() -> Any:
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.getsignal(signal.SIGINT)

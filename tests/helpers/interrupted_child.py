@@ -1,0 +1,92 @@
+"""A program that reads a topic while it gets Ctrl-C again and again, and reads on each time.
+
+Takes one JSON argument, prints one JSON line per event. What a call returns goes to `received`
+inside of C, so an interrupt hits the call or comes after it, never between the two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from itertools import chain, starmap
+from typing import Any
+
+from blobmsg import BlobConsumer
+
+may_raise = False
+
+
+def main() -> None:
+    """Read `count` records with the plan's `call`, close, say what came."""
+    plan: dict[str, Any] = json.loads(sys.argv[1])
+    signal.signal(signal.SIGINT, _on_ctrl_c)
+    consumer: Any = BlobConsumer(plan["conf"])
+    consumer.subscribe([plan["topic"]])
+    arguments = (0.5,) if plan["call"] == "poll" else (40, 0.5)
+    if plan["waits"]:
+        arguments = (*arguments[:-1], -1)
+    _say("ready")
+    received: list[Any] = []
+    while _count(received) < plan["count"]:
+        _attempt(lambda: _read(consumer, plan, arguments, received))
+    if plan["waits"]:
+        consumer.close()
+    else:
+        _attempt(lambda: _close(consumer))
+    messages = [message for message in received if message is not None]
+    _say(
+        "read",
+        values=[m.value().decode() for m in messages if m.error() is None],
+        errors=[str(m.error()) for m in messages if m.error() is not None],
+    )
+
+
+def _read(consumer: Any, plan: dict[str, Any], arguments: Any, received: list[Any]) -> None:
+    wanted = len(received) + plan["count"] - _count(received)
+    while len(received) < wanted:
+        if plan["call"] == "poll":
+            received.extend(starmap(consumer.poll, (arguments,)))
+        else:
+            received.extend(chain.from_iterable(starmap(consumer.consume, (arguments,))))
+
+
+def _count(received: list[Any]) -> int:
+    return sum(1 for m in received if m is not None and m.error() is None)
+
+
+def _close(consumer: Any) -> None:
+    try:
+        _say("closing")
+        consumer.close()
+        while True:  # until it comes, be it late
+            signal.pause()
+    except KeyboardInterrupt:
+        consumer.close()
+        raise
+
+
+def _attempt(call: Any) -> None:
+    global may_raise
+    try:
+        may_raise = True
+        call()
+        may_raise = False
+    except KeyboardInterrupt:
+        may_raise = False
+        _say("interrupted")
+
+
+def _on_ctrl_c(_number: int, _frame: object) -> None:
+    if may_raise:
+        raise KeyboardInterrupt
+    _say("interrupted")  # outside of the client's calls: not what is tested
+
+
+def _say(event: str, **facts: Any) -> None:
+    os.write(1, (json.dumps({"event": event, **facts}) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()
