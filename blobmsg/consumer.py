@@ -11,7 +11,6 @@ import itertools
 import logging
 import os
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, overload
 
@@ -19,18 +18,17 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from blobmsg.clock import SystemClock
+from blobmsg.commits import commit_entries
 from blobmsg.config import parse_settings
-from blobmsg.consumption import Consumption, commit_entries
-from blobmsg.core.offsets import to_kafka, to_virtual
-from blobmsg.core.positions import position_of_commit
-from blobmsg.errors import UnsupportedFormat
+from blobmsg.consumption import Consumption
+from blobmsg.core.offsets import to_virtual
 from blobmsg.fetcher import Fetcher
-from blobmsg.format.errors import UnsupportedFormatError
 from blobmsg.inner_config import KafkaCallbacks, inner_consumer_config
 from blobmsg.inner_events import InnerStatistics, weakly
 from blobmsg.interrupts import ctrl_c_comes_through, ctrl_c_waits
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.resources import Stores, acquire_cache, release_cache
+from blobmsg.user_positions import behind, check_offsets, check_partitions, to_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -52,13 +50,10 @@ if TYPE_CHECKING:
     _ConsumerBase = confluent_kafka.Consumer
 else:
     _ConsumerBase = object
-_StockMessage: Final = confluent_kafka.Message
 _numbers: Final = itertools.count(1)
 _open: Final[weakref.WeakSet[BlobConsumer]] = weakref.WeakSet()
 _MAX_MESSAGES: Final = 1_000_000
 _STOP_TIMEOUT_S: Final = 1.0
-# The check of a user's offsets must not hold up an assignment for long.
-_WATERMARKS_TIMEOUT_S: Final = 1.0
 
 
 class BlobConsumer(_ConsumerBase):
@@ -175,8 +170,8 @@ class BlobConsumer(_ConsumerBase):
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         with self._keeping_failures():
             if error is None:
-                self._consumption.confirmed(partitions)
-            translated = [_to_user(partition) for partition in partitions]
+                self._consumption.commits.confirmed(partitions)
+            translated = [to_user(partition) for partition in partitions]
             self._call_user(self._callbacks.on_commit, error, translated)
 
     @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
@@ -278,7 +273,7 @@ class BlobConsumer(_ConsumerBase):
         self._assign(partitions, is_incremental=True)
 
     def _assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
-        _check_partitions(partitions)
+        check_partitions(partitions)
         self._check_offsets(partitions)
         self._consumption.assign(partitions, is_incremental=is_incremental)
         self._was_assigned = True
@@ -292,14 +287,14 @@ class BlobConsumer(_ConsumerBase):
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Stop reading these partitions."""
         self._check_usable()
-        _check_partitions(partitions)
+        check_partitions(partitions)
         self._consumption.unassign(partitions)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read now."""
         self._check_usable()
         assigned: list[TopicPartition] = self._inner.assignment()
-        return [_to_user(partition) for partition in assigned]
+        return [to_user(partition) for partition in assigned]
 
     # --- records ------------------------------------------------------------------------------
 
@@ -380,9 +375,9 @@ class BlobConsumer(_ConsumerBase):
             raise ValueError("message and offsets are mutually exclusive")
         consumption = self._consumption
         if message is not None:
-            entries = commit_entries([_behind(message)])
+            entries = commit_entries([behind(message)])
         elif offsets is not None:
-            _check_partitions(offsets)
+            check_partitions(offsets)
             self._check_offsets(offsets)
             entries = commit_entries(offsets)
         else:
@@ -399,8 +394,8 @@ class BlobConsumer(_ConsumerBase):
                         "Commit failed: Local: No offset stored",
                     )
                 )
-        answers = consumption.commit(entries, asynchronous=asynchronous)
-        return None if answers is None else [_to_user(answer) for answer in answers]
+        answers = consumption.commits.commit(entries, asynchronous=asynchronous)
+        return None if answers is None else [to_user(answer) for answer in answers]
 
     def store_offsets(
         self, message: Message | None = None, offsets: list[TopicPartition] | None = None
@@ -426,8 +421,8 @@ class BlobConsumer(_ConsumerBase):
                     "StoreOffsets failed: enable.auto.offset.store must be false",
                 )
             )
-        partitions = [_behind(message)] if offsets is None else offsets
-        _check_partitions(partitions)
+        partitions = [behind(message)] if offsets is None else offsets
+        check_partitions(partitions)
         self._check_offsets(partitions)
         for entry, partition in zip(commit_entries(partitions), partitions, strict=True):
             key = (entry.topic, entry.partition)
@@ -438,14 +433,14 @@ class BlobConsumer(_ConsumerBase):
     ) -> list[TopicPartition]:
         """What the group has committed: virtual offsets and the user's own metadata."""
         self._check_usable()
-        _check_partitions(partitions)
+        check_partitions(partitions)
         answers: list[TopicPartition] = self._inner.committed(partitions, timeout)
-        return [_to_user(answer) for answer in answers]
+        return [to_user(answer) for answer in answers]
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The virtual offset after the last record handed out, or OFFSET_INVALID."""
         self._check_usable()
-        _check_partitions(partitions)
+        check_partitions(partitions)
         return [
             TopicPartition(
                 p.topic, p.partition, self._consumption.position_of((p.topic, p.partition))
@@ -462,20 +457,20 @@ class BlobConsumer(_ConsumerBase):
             TypeError: Not a TopicPartition.
         """
         self._check_usable()
-        _check_partitions([partition])
+        check_partitions([partition])
         self._check_offsets([partition])
         self._consumption.seek(partition)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Hand out nothing of these partitions until `resume`."""
         self._check_usable()
-        _check_partitions(partitions)
+        check_partitions(partitions)
         self._consumption.pause(partitions, is_paused=True)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Go on with these partitions."""
         self._check_usable()
-        _check_partitions(partitions)
+        check_partitions(partitions)
         self._consumption.pause(partitions, is_paused=False)
 
     def get_watermark_offsets(
@@ -494,39 +489,8 @@ class BlobConsumer(_ConsumerBase):
         _refuse("offsets_for_times()")
 
     def _check_offsets(self, partitions: list[TopicPartition]) -> None:
-        """Refuse Kafka offsets given for virtual ones, where that can be told."""
-        if not self._settings.offset_check:
-            return
-        deadline = time.monotonic() + _WATERMARKS_TIMEOUT_S
-        for partition in partitions:
-            if partition.offset < 0:
-                continue
-            asked = TopicPartition(partition.topic, partition.partition)
-            low, high = self._watermarks(asked, deadline)
-            if low <= partition.offset <= high and to_kafka(partition.offset) < low:
-                raise KafkaException(
-                    KafkaError(
-                        KafkaError._INVALID_ARG,
-                        f"{partition.topic} [{partition.partition}]: offset {partition.offset} "
-                        f"lies between Kafka's own watermarks ({low}, {high}) and is no virtual "
-                        "offset: convert it once with blobmsg.offsets.to_virtual, or set "
-                        "blobmsg.offset.check=false",
-                    )
-                )
-
-    def _watermarks(self, partition: TopicPartition, deadline: float) -> tuple[int, int]:
-        """Kafka's own watermarks, asked for where nothing has been fetched yet; else (-1, -1)."""
-        cached: tuple[int, int] = self._inner.get_watermark_offsets(partition, cached=True)
-        if cached[0] >= 0:
-            return cached
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            return -1, -1
-        try:
-            asked: tuple[int, int] = self._inner.get_watermark_offsets(partition, remaining)
-        except KafkaException:
-            return -1, -1  # what is wrong with the partition is not this check's business
-        return asked
+        if self._settings.offset_check:
+            check_offsets(self._inner, partitions)
 
     # --- the group and the cluster --------------------------------------------------------------
 
@@ -632,46 +596,6 @@ _FORKED: Final = (
     "this BlobConsumer was made before fork(): its threads and connections belong to the parent; "
     "make a new one in the child"
 )
-
-
-def _to_user(partition: TopicPartition) -> TopicPartition:
-    """A partition as Kafka keeps it, with the virtual offset and the user's own metadata."""
-    offset, metadata = partition.offset, partition.metadata
-    if offset >= 0:
-        try:
-            offset, metadata = position_of_commit(offset, metadata)
-        except UnsupportedFormatError as problem:
-            text = f"the committed offset of {partition.topic} [{partition.partition}]: {problem}"
-            raise UnsupportedFormat(text) from problem
-    if partition.error is not None:
-        # Nobody but the inner client can make a partition with an error.
-        partition.offset = offset
-        return partition
-    return (
-        TopicPartition(partition.topic, partition.partition, offset, metadata)
-        if metadata is not None
-        else TopicPartition(partition.topic, partition.partition, offset)
-    )
-
-
-def _behind(message: Any) -> TopicPartition:
-    """The position behind a message."""
-    if not isinstance(message, _StockMessage):
-        raise TypeError(f"expected a Message, not {type(message).__name__}")
-    if message.error() is not None:
-        raise KafkaException(message.error())
-    topic, partition, offset = message.topic(), message.partition(), message.offset()
-    if topic is None or partition is None or offset is None:
-        raise ValueError("the message has no topic, partition or offset")
-    return TopicPartition(topic, partition, offset + 1)
-
-
-def _check_partitions(partitions: Any) -> None:
-    if not issubclass(type(partitions), list):
-        raise TypeError(f"requires list of TopicPartition, not {type(partitions).__name__}")
-    for partition in partitions:
-        if not isinstance(partition, TopicPartition):
-            raise TypeError(f"expected TopicPartition, not {type(partition).__name__}")
 
 
 def _refuse(what: str) -> NoReturn:

@@ -15,38 +15,31 @@ import logging
 import threading
 import time
 from collections import deque
-from itertools import chain, repeat, starmap
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
     OFFSET_INVALID,
     OFFSET_STORED,
-    TIMESTAMP_LOG_APPEND_TIME,
     KafkaError,
     KafkaException,
     TopicPartition,
 )
 
-from blobmsg.core.debatcher import Debatcher, Entry, Failure, FailureKind, Flow, FlowKey, Run
-from blobmsg.core.offsets import to_kafka, to_virtual, virtual_offset_of_first
-from blobmsg.core.positions import CommitEntry, StoredPositions, commit_entry, position_of_commit
-from blobmsg.errors import CorruptSegment, UnsupportedFormat
-from blobmsg.fetcher import EntryContext, Fetcher, decode_part
-from blobmsg.format.errors import FormatError, UnsupportedFormatError
-from blobmsg.format.notification import (
-    Limits,
-    Notification,
-    decode_notification,
-    is_notification,
-)
+from blobmsg.commits import RESOLVE_AGAIN_S, Commits, RareLog
+from blobmsg.core.debatcher import Debatcher, Entry, Failure, FailureKind, FlowKey, Run
+from blobmsg.core.offsets import to_kafka
+from blobmsg.intake import Intake
 from blobmsg.interrupts import ctrl_c_waits
-from blobmsg.message import Message, PlainView
+from blobmsg.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from blobmsg.clock import Clock
     from blobmsg.config import Settings
+    from blobmsg.core.positions import CommitEntry
+    from blobmsg.fetcher import Fetcher
     from blobmsg.kafka_settings import KafkaView
 
 __all__ = ["Consumption"]
@@ -62,10 +55,6 @@ _FETCH_SLICE_S: Final = 0.02
 # Notifications of one object reach a consumer from different brokers within some 10 ms; waiting for
 # them costs that much latency and saves most of the GETs (bench/throughput.py counts them).
 _GATHER_MS: Final = 25
-_COMMITTED_TIMEOUT_S: Final = 1.0
-_RESOLVE_AGAIN_S: Final = 0.5
-_REFUSED_AGAIN_S: Final = 30.0
-_LOG_EVERY_S: Final = 60.0
 
 
 class Consumption:
@@ -92,16 +81,9 @@ class Consumption:
     ) -> None:
         self.inner = inner
         self._fetcher = fetcher
-        self._settings = settings
         self._view = view
         self._clock = clock
         self._on_error = on_error
-        self._limits = Limits(
-            max_segment_bytes=max(Limits().max_segment_bytes, 4 * settings.record_max_bytes),
-            max_uncompressed_bytes=max(
-                Limits().max_uncompressed_bytes, 4 * settings.record_max_bytes
-            ),
-        )
         self._service_lock = threading.RLock()
         self._lock = threading.RLock()
         self._core = Debatcher(
@@ -113,7 +95,8 @@ class Consumption:
             skips_expired=view.auto_offset_reset != "error",
             checks_positions=settings.offset_check,
         )
-        self.positions = StoredPositions()
+        self._log = RareLog()
+        self.commits = Commits(inner, self._lock, self._log)
         self.stores_automatically = view.enable_auto_offset_store
         self.commits_automatically = view.enable_auto_commit
         self._run: Run | None = None
@@ -131,10 +114,7 @@ class Consumption:
         self._expired_logged: set[FlowKey] = set()
         self._next_service = 0.0
         self._next_commit = 0.0
-        self._logged: dict[str, float] = {}
-        self.counters: dict[str, int] = dict.fromkeys(
-            ("notifications", "inline_segments", "plain_records", "damaged"), 0
-        )
+        self._intake = Intake(self._core, self._unresolved, clock, settings.record_max_bytes)
         self._handed_out = 0  # records
 
     # --- handing out --------------------------------------------------------------------------
@@ -342,7 +322,9 @@ class Consumption:
     def _take_received(self) -> None:
         with self._lock:
             while self._received:
-                self._receive(self._received[0])
+                event = self._intake.take(self._received[0])
+                if event is not None:
+                    self._loose.append(event)
                 self._received.popleft()
 
     def _take_results(self) -> None:
@@ -375,91 +357,8 @@ class Consumption:
                 self._expired_logged.add(key)
                 logger.warning("%s (further ones of this partition are only counted)", error.str())
         for error in transient[:1]:
-            self._log_once(f"the store can't be read now: {error}", cause=error.name())
+            self._log(f"the store can't be read now: {error}", cause=error.name())
             self._on_error(error)
-
-    def _receive(self, message: Any) -> None:
-        error = message.error()
-        topic, partition = message.topic(), message.partition()
-        flow = self._core.flows.get((topic, partition))
-        if error is not None:
-            self._receive_error(message, error, flow)
-            return
-        if flow is None or flow.key in self._unresolved:
-            return
-        headers, value = message.headers(), message.value()
-        kafka_offset = message.offset()
-        if headers is None or not is_notification(headers, value):
-            self.counters["plain_records"] += 1
-            view = PlainView(message, virtual_offset_of_first(kafka_offset, 1))
-            if not self._core.records_received(
-                flow, kafka_offset, [view], 1, len(value or b"") + 256
-            ):
-                self._refuse_position(flow, kafka_offset)
-            return
-        try:
-            notification = decode_notification(value, self._limits)
-            self._receive_notification(flow, message, notification)
-        except UnsupportedFormatError as problem:
-            text = f"{topic} [{partition}] at Kafka offset {kafka_offset}: {problem}"
-            failure = Failure(FailureKind.REFUSED, UnsupportedFormat(text).kafka_error)
-            self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
-        except FormatError as problem:
-            self.counters["damaged"] += 1
-            text = f"damaged notification in {topic} [{partition}] at Kafka offset {kafka_offset}: "
-            failure = Failure(FailureKind.MISSING, CorruptSegment(text + str(problem)).kafka_error)
-            self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
-
-    def _receive_notification(self, flow: Flow, message: Any, notification: Notification) -> None:
-        timestamp_type, timestamp_ms = message.timestamp()
-        kafka_offset: int = message.offset()
-        context = EntryContext(
-            timestamp_type=timestamp_type,
-            log_append_ms=timestamp_ms if timestamp_type == TIMESTAMP_LOG_APPEND_TIME else None,
-            leader_epoch=message.leader_epoch(),
-        )
-        self._core.sequence_received(flow, notification)
-        if notification.inline is None:
-            self.counters["notifications"] += 1
-            taken = self._core.notification_received(flow, kafka_offset, notification, context)
-        else:
-            self.counters["inline_segments"] += 1
-            entry = Entry(flow, kafka_offset, notification, notification.records)
-            entry.context = context
-            views = [
-                decode_part(entry, index, part, notification.inline, part.byte_range.start)
-                for index, part in enumerate(notification.parts)
-            ]
-            size_bytes = sum(len(view.segment.data) for view in views)
-            taken = self._core.records_received(
-                flow, kafka_offset, views, notification.records, size_bytes
-            )
-        if not taken:
-            self._refuse_position(flow, kafka_offset)
-
-    def _receive_error(self, message: Any, error: KafkaError, flow: Flow | None) -> None:
-        raw = message.offset()
-        event = Message(
-            message.topic(),
-            message.partition(),
-            None if raw is None else to_virtual(raw),
-            value=message.value(),
-            error=error,
-        )
-        if flow is None:
-            self._loose.append(event)
-        elif flow.key not in self._unresolved:
-            self._core.event_received(flow, -1 if raw is None else raw, event)
-
-    def _refuse_position(self, flow: Flow, kafka_offset: int) -> None:
-        topic, partition = flow.key
-        text = (
-            f"{topic} [{partition}]: no notification ends {flow.needed_position}: this looks like "
-            "a Kafka offset; convert it once with blobmsg.offsets.to_virtual"
-        )
-        error = KafkaError(KafkaError._INVALID_ARG, text)
-        failure = Failure(FailureKind.REFUSED, error)
-        self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
 
     def _apply_pauses(self, pauses: list[FlowKey], resumes: list[FlowKey]) -> None:
         if pauses:
@@ -527,46 +426,10 @@ class Consumption:
         return starts, unresolved
 
     def _look_up(self, keys: list[FlowKey]) -> tuple[dict[FlowKey, int], dict[FlowKey, float]]:
-        """Ask for committed positions.
-
-        Returns:
-            Positions (OFFSET_INVALID: none); and of those that can't be had now (in an open
-            transaction, without a broker, of a later version of blobmsg), when to ask again.
-        """
-        answers: list[TopicPartition] = []
-        try:
-            answers = self.inner.committed(
-                list(starmap(TopicPartition, keys)), timeout=_COMMITTED_TIMEOUT_S
-            )
-        except KafkaException as error:
-            self._log_once(f"committed offsets can't be read yet: {error}", cause="committed")
-        found: dict[FlowKey, int] = {}
-        unresolved = dict.fromkeys(keys, time.monotonic() + _RESOLVE_AGAIN_S)
-        for answer in answers:
-            key = (answer.topic, answer.partition)
-            if answer.error is not None:
-                text = f"the committed offset of {key[0]} [{key[1]}] can't be read yet: "
-                self._log_once(f"{text}{answer.error}", cause=f"committed {key}")
-                continue
-            position = OFFSET_INVALID
-            if answer.offset >= 0:
-                try:
-                    position, user_metadata = position_of_commit(answer.offset, answer.metadata)
-                except UnsupportedFormatError as problem:
-                    # The user is told, for it will not pass by itself.
-                    self._refuse_commit(key, problem)
-                    unresolved[key] = time.monotonic() + _REFUSED_AGAIN_S
-                    continue
-                self.positions.committed(key, position, user_metadata)
-            found[key] = position
-            del unresolved[key]
-        return found, unresolved
-
-    def _refuse_commit(self, key: FlowKey, problem: UnsupportedFormatError) -> None:
-        text = f"the committed offset of {key[0]} [{key[1]}] can't be read: {problem}"
-        error = UnsupportedFormat(text).kafka_error
+        found, unresolved, refusals = self.commits.look_up(keys)
         with self._lock:
-            self._loose.append(Message(*key, None, value=text.encode(), error=error))
+            self._loose.extend(refusals)
+        return found, unresolved
 
     def _resolve_again(self) -> None:
         """Ask again for committed positions that did not come at assignment."""
@@ -581,7 +444,7 @@ class Consumption:
                 try:
                     self.inner.seek(TopicPartition(*key, to_kafka(position)))
                 except KafkaException:  # its own look-up has not come to an end yet
-                    self._unresolved[key] = time.monotonic() + _RESOLVE_AGAIN_S
+                    self._unresolved[key] = time.monotonic() + RESOLVE_AGAIN_S
                     continue
             with self._lock:
                 flow = self._core.flows[key]
@@ -629,7 +492,7 @@ class Consumption:
             self._core.revoked(key)
             self._drop_taken(key)
             self._expired_logged.discard(key)
-            self.positions.forget(key)
+            self.commits.positions.forget(key)
             self._unresolved.pop(key, None)
         run = self._run
         if run is not None and run.entry.flow.key not in self._core.flows:
@@ -714,7 +577,7 @@ class Consumption:
                 raise KafkaException(
                     KafkaError(KafkaError._STATE, f"{key[0]} [{key[1]}] is not assigned")
                 )
-            self.positions.store(key, position, metadata)
+            self.commits.positions.store(key, position, metadata)
 
     def stored_changes(self, keys: Iterable[FlowKey]) -> list[CommitEntry]:
         """What a commit of these partitions contains now."""
@@ -726,8 +589,8 @@ class Consumption:
                     position: int | None = self._core.flows[key].stored_position()
                     if position is not None:
                         position = min(position, first_kept.get(key, position))
-                        self.positions.store(key, position)
-            return self.positions.changed(wanted)
+                        self.commits.positions.store(key, position)
+            return self.commits.positions.changed(wanted)
 
     def commit_stored(self, keys: Iterable[FlowKey], *, asynchronous: bool) -> None:
         """Commit what changed; a failure is logged, for nobody waits for it."""
@@ -735,38 +598,9 @@ class Consumption:
         if not entries:
             return
         try:
-            self.commit(entries, asynchronous=asynchronous)
+            self.commits.commit(entries, asynchronous=asynchronous)
         except KafkaException as error:
-            self._log_once(f"automatic commit failed: {error}", cause="commit")
-
-    def commit(
-        self, entries: list[CommitEntry], *, asynchronous: bool
-    ) -> list[TopicPartition] | None:
-        """Commit to Kafka; with the answer's partitions as Kafka has them when synchronous."""
-        offsets = [
-            TopicPartition(e.topic, e.partition, e.kafka_offset, e.metadata)
-            if e.metadata is not None
-            else TopicPartition(e.topic, e.partition, e.kafka_offset)
-            for e in entries
-        ]
-        if asynchronous:
-            self.inner.commit(offsets=offsets, asynchronous=True)
-            return None
-        answers: list[TopicPartition] = self.inner.commit(offsets=offsets, asynchronous=False)
-        self.confirmed(answers, entries)
-        return answers
-
-    def confirmed(
-        self, answers: Iterable[TopicPartition], entries: Iterable[CommitEntry] | None = None
-    ) -> None:
-        """Kafka has answered a commit: remember what it has."""
-        metadata_of = {(e.topic, e.partition): e.metadata for e in entries or ()}
-        with self._lock:
-            for answer in answers:
-                if answer.error is None and answer.offset >= 0:
-                    key = (answer.topic, answer.partition)
-                    metadata = metadata_of.get(key, answer.metadata)
-                    self.positions.committed(key, *position_of_commit(answer.offset, metadata))
+            self._log(f"automatic commit failed: {error}", cause="commit")
 
     def _commit_when_due(self) -> None:
         now = time.monotonic()
@@ -794,7 +628,7 @@ class Consumption:
             skipped = self._core.skipped_records
             return {
                 "records": self._handed_out,
-                **self.counters,
+                **self._intake.counters,
                 "held_bytes": self._core.held_bytes,
                 "sequence_gaps": self._core.sequence_gaps,
                 "missing_records": skipped.get(FailureKind.MISSING, 0),
@@ -802,23 +636,3 @@ class Consumption:
                 "cache_hits": self._fetcher.cache_hits,
                 "mismatches": self._fetcher.mismatches,
             }
-
-    def _log_once(self, text: str, *, cause: str) -> None:
-        now = time.monotonic()
-        if now - self._logged.get(cause, -_LOG_EVERY_S) >= _LOG_EVERY_S:
-            self._logged[cause] = now
-            logger.warning("%s", text)
-
-
-def commit_entries(
-    partitions: Iterable[TopicPartition],
-) -> list[CommitEntry]:
-    """What a commit of a user's offsets contains.
-
-    Raises:
-        KafkaException: `_INVALID_ARG` when metadata exceeds Kafka's 4,096 bytes.
-    """
-    try:
-        return [commit_entry((p.topic, p.partition), p.offset, p.metadata) for p in partitions]
-    except FormatError as error:
-        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from blobmsg import BlobConsumer
-from blobmsg import consumer as consumer_module
+from blobmsg import BlobConsumer, user_positions
 from blobmsg.errors import UnsupportedFormat
 from blobmsg.message import Message
 
@@ -45,7 +44,7 @@ def committed_by(consumer: BlobConsumer, monkeypatch: pytest.MonkeyPatch) -> lis
         assert not asynchronous
         committed.extend(entries)
 
-    monkeypatch.setattr(consumption, "commit", commit)
+    monkeypatch.setattr(consumption.commits, "commit", commit)
     flow = consumption._core.assigned((TOPIC, 0), None)
     flow.settled_position = 5 << 20
     return committed
@@ -133,7 +132,7 @@ def test_the_check_of_offsets_has_one_deadline_for_all_partitions(
 
     with monkeypatch.context() as patch:
         patch.setattr(consumer, "_inner", SimpleNamespace(get_watermark_offsets=watermarks))
-        patch.setattr(consumer_module, "time", SimpleNamespace(monotonic=lambda: now))
+        patch.setattr(user_positions, "time", SimpleNamespace(monotonic=lambda: now))
         consumer._check_offsets([TopicPartition(TOPIC, n, 5 << 20) for n in range(50)])
 
     assert sum(timeouts) * 0.75 <= 1.0

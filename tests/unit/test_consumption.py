@@ -247,8 +247,9 @@ def test_a_seek_in_a_callback_drops_what_that_consume_had_gathered(
 @pytest.fixture
 def asks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits until it is asked for again."""
-    monkeypatch.setattr("blobmsg.consumption._RESOLVE_AGAIN_S", 0.0)
-    monkeypatch.setattr("blobmsg.consumption._REFUSED_AGAIN_S", 0.0)
+    monkeypatch.setattr("blobmsg.commits.RESOLVE_AGAIN_S", 0.0)
+    monkeypatch.setattr("blobmsg.consumption.RESOLVE_AGAIN_S", 0.0)
+    monkeypatch.setattr("blobmsg.commits._REFUSED_AGAIN_S", 0.0)
 
 
 @pytest.mark.usefixtures("asks_at_once")

@@ -1,0 +1,150 @@
+"""The group's committed positions: asked for, and committed explicitly, exact to the record.
+
+A shell around `StoredPositions`. Decides when what can't be read is asked for again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
+
+from blobmsg.core.positions import CommitEntry, StoredPositions, commit_entry, position_of_commit
+from blobmsg.errors import UnsupportedFormat
+from blobmsg.format.errors import FormatError, UnsupportedFormatError
+from blobmsg.message import Message
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Iterable
+
+    from blobmsg.core.debatcher import FlowKey
+
+__all__ = ["RESOLVE_AGAIN_S", "Commits", "RareLog", "commit_entries"]
+
+logger = logging.getLogger("blobmsg.consumer")
+
+_COMMITTED_TIMEOUT_S: Final = 1.0
+RESOLVE_AGAIN_S: Final = 0.5
+_REFUSED_AGAIN_S: Final = 30.0
+_LOG_EVERY_S: Final = 60.0
+
+
+class RareLog:
+    """Warnings, each cause once a minute. Threads: any; two at once may both be logged."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, float] = {}
+
+    def __call__(self, text: str, *, cause: str) -> None:
+        """Log a warning, unless there was one of this cause lately."""
+        now = time.monotonic()
+        if now - self._logged.get(cause, -_LOG_EVERY_S) >= _LOG_EVERY_S:
+            self._logged[cause] = now
+            logger.warning("%s", text)
+
+
+class Commits:
+    """What is stored, and what Kafka has of it.
+
+    Args:
+        inner: The stock consumer.
+        lock: The consumer's; guards `positions`.
+        log: Takes warnings.
+
+    Threads: any that may call the inner consumer; whoever uses `positions` holds the lock.
+    """
+
+    def __init__(self, inner: Any, lock: threading.RLock, log: RareLog) -> None:
+        self._inner = inner
+        self._lock = lock
+        self._log = log
+        self.positions = StoredPositions()
+
+    def look_up(
+        self, keys: list[FlowKey]
+    ) -> tuple[dict[FlowKey, int], dict[FlowKey, float], list[Message]]:
+        """Ask for committed positions.
+
+        Returns:
+            Positions (OFFSET_INVALID: none); of those that can't be had now (in an open
+            transaction, without a broker, of a later version of blobmsg), when to ask again; and
+            errors for the user, of what will not pass by itself.
+        """
+        answers: list[TopicPartition] = []
+        try:
+            answers = self._inner.committed(
+                list(starmap(TopicPartition, keys)), timeout=_COMMITTED_TIMEOUT_S
+            )
+        except KafkaException as error:
+            self._log(f"committed offsets can't be read yet: {error}", cause="committed")
+        found: dict[FlowKey, int] = {}
+        refusals: list[Message] = []
+        unresolved = dict.fromkeys(keys, time.monotonic() + RESOLVE_AGAIN_S)
+        for answer in answers:
+            key = (answer.topic, answer.partition)
+            if answer.error is not None:
+                text = f"the committed offset of {key[0]} [{key[1]}] can't be read yet: "
+                self._log(f"{text}{answer.error}", cause=f"committed {key}")
+                continue
+            position = OFFSET_INVALID
+            if answer.offset >= 0:
+                try:
+                    position, user_metadata = position_of_commit(answer.offset, answer.metadata)
+                except UnsupportedFormatError as problem:
+                    text = f"the committed offset of {key[0]} [{key[1]}] can't be read: {problem}"
+                    refused = UnsupportedFormat(text).kafka_error
+                    refusals.append(Message(*key, None, value=text.encode(), error=refused))
+                    unresolved[key] = time.monotonic() + _REFUSED_AGAIN_S
+                    continue
+                with self._lock:
+                    self.positions.committed(key, position, user_metadata)
+            found[key] = position
+            del unresolved[key]
+        return found, unresolved, refusals
+
+    def commit(
+        self, entries: list[CommitEntry], *, asynchronous: bool
+    ) -> list[TopicPartition] | None:
+        """Commit to Kafka; with the answer's partitions as Kafka has them when synchronous."""
+        offsets = [
+            TopicPartition(e.topic, e.partition, e.kafka_offset, e.metadata)
+            if e.metadata is not None
+            else TopicPartition(e.topic, e.partition, e.kafka_offset)
+            for e in entries
+        ]
+        if asynchronous:
+            self._inner.commit(offsets=offsets, asynchronous=True)
+            return None
+        answers: list[TopicPartition] = self._inner.commit(offsets=offsets, asynchronous=False)
+        self.confirmed(answers, entries)
+        return answers
+
+    def confirmed(
+        self, answers: Iterable[TopicPartition], entries: Iterable[CommitEntry] | None = None
+    ) -> None:
+        """Kafka has answered a commit: remember what it has."""
+        metadata_of = {(e.topic, e.partition): e.metadata for e in entries or ()}
+        with self._lock:
+            for answer in answers:
+                if answer.error is None and answer.offset >= 0:
+                    key = (answer.topic, answer.partition)
+                    metadata = metadata_of.get(key, answer.metadata)
+                    self.positions.committed(key, *position_of_commit(answer.offset, metadata))
+
+
+def commit_entries(
+    partitions: Iterable[TopicPartition],
+) -> list[CommitEntry]:
+    """What a commit of a user's offsets contains.
+
+    Raises:
+        KafkaException: `_INVALID_ARG` when metadata exceeds Kafka's 4,096 bytes.
+    """
+    try:
+        return [commit_entry((p.topic, p.partition), p.offset, p.metadata) for p in partitions]
+    except FormatError as error:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error

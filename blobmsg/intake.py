@@ -1,0 +1,146 @@
+"""What a message of the inner consumer is: a notification, a plain record, an event.
+
+Translates for the debatcher; decides nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError
+
+from blobmsg.core.debatcher import Debatcher, Entry, Failure, FailureKind, Flow, FlowKey
+from blobmsg.core.offsets import to_virtual, virtual_offset_of_first
+from blobmsg.errors import CorruptSegment, UnsupportedFormat
+from blobmsg.fetcher import EntryContext, decode_part
+from blobmsg.format.errors import FormatError, UnsupportedFormatError
+from blobmsg.format.notification import (
+    Limits,
+    Notification,
+    decode_notification,
+    is_notification,
+)
+from blobmsg.message import Message, PlainView
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from blobmsg.clock import Clock
+
+__all__ = ["Intake"]
+
+
+class Intake:
+    """Hands messages of the inner consumer to the debatcher.
+
+    Args:
+        core: Takes them.
+        unresolved: Partitions of which nothing is taken, for their position is not known yet.
+        clock: Time.
+        record_max_bytes: `blobmsg.record.max.bytes`; segments up to 4 times of it are read.
+
+    Threads: under the consumer's lock.
+    """
+
+    def __init__(
+        self, core: Debatcher, unresolved: Container[FlowKey], clock: Clock, record_max_bytes: int
+    ) -> None:
+        self._core = core
+        self._unresolved = unresolved
+        self._clock = clock
+        self._limits = Limits(
+            max_segment_bytes=max(Limits().max_segment_bytes, 4 * record_max_bytes),
+            max_uncompressed_bytes=max(Limits().max_uncompressed_bytes, 4 * record_max_bytes),
+        )
+        self.counters: dict[str, int] = dict.fromkeys(
+            ("notifications", "inline_segments", "plain_records", "damaged"), 0
+        )
+
+    def take(self, message: Any) -> Message | None:
+        """Take a message of the inner consumer.
+
+        Returns:
+            An error that belongs to no assigned partition, for the user; else None.
+        """
+        error = message.error()
+        topic, partition = message.topic(), message.partition()
+        flow = self._core.flows.get((topic, partition))
+        if error is not None:
+            return self._take_error(message, error, flow)
+        if flow is None or flow.key in self._unresolved:
+            return None
+        headers, value = message.headers(), message.value()
+        kafka_offset = message.offset()
+        if headers is None or not is_notification(headers, value):
+            self.counters["plain_records"] += 1
+            view = PlainView(message, virtual_offset_of_first(kafka_offset, 1))
+            if not self._core.records_received(
+                flow, kafka_offset, [view], 1, len(value or b"") + 256
+            ):
+                self._refuse_position(flow, kafka_offset)
+            return None
+        try:
+            notification = decode_notification(value, self._limits)
+            self._take_notification(flow, message, notification)
+        except UnsupportedFormatError as problem:
+            text = f"{topic} [{partition}] at Kafka offset {kafka_offset}: {problem}"
+            failure = Failure(FailureKind.REFUSED, UnsupportedFormat(text).kafka_error)
+            self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
+        except FormatError as problem:
+            self.counters["damaged"] += 1
+            text = f"damaged notification in {topic} [{partition}] at Kafka offset {kafka_offset}: "
+            failure = Failure(FailureKind.MISSING, CorruptSegment(text + str(problem)).kafka_error)
+            self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
+        return None
+
+    def _take_notification(self, flow: Flow, message: Any, notification: Notification) -> None:
+        timestamp_type, timestamp_ms = message.timestamp()
+        kafka_offset: int = message.offset()
+        context = EntryContext(
+            timestamp_type=timestamp_type,
+            log_append_ms=timestamp_ms if timestamp_type == TIMESTAMP_LOG_APPEND_TIME else None,
+            leader_epoch=message.leader_epoch(),
+        )
+        self._core.sequence_received(flow, notification)
+        if notification.inline is None:
+            self.counters["notifications"] += 1
+            taken = self._core.notification_received(flow, kafka_offset, notification, context)
+        else:
+            self.counters["inline_segments"] += 1
+            entry = Entry(flow, kafka_offset, notification, notification.records)
+            entry.context = context
+            views = [
+                decode_part(entry, index, part, notification.inline, part.byte_range.start)
+                for index, part in enumerate(notification.parts)
+            ]
+            size_bytes = sum(len(view.segment.data) for view in views)
+            taken = self._core.records_received(
+                flow, kafka_offset, views, notification.records, size_bytes
+            )
+        if not taken:
+            self._refuse_position(flow, kafka_offset)
+
+    def _take_error(self, message: Any, error: KafkaError, flow: Flow | None) -> Message | None:
+        raw = message.offset()
+        event = Message(
+            message.topic(),
+            message.partition(),
+            None if raw is None else to_virtual(raw),
+            value=message.value(),
+            error=error,
+        )
+        if flow is None:
+            return event
+        if flow.key not in self._unresolved:
+            self._core.event_received(flow, -1 if raw is None else raw, event)
+        return None
+
+    def _refuse_position(self, flow: Flow, kafka_offset: int) -> None:
+        topic, partition = flow.key
+        text = (
+            f"{topic} [{partition}]: no notification ends {flow.needed_position}: this looks like "
+            "a Kafka offset; convert it once with blobmsg.offsets.to_virtual"
+        )
+        error = KafkaError(KafkaError._INVALID_ARG, text)
+        failure = Failure(FailureKind.REFUSED, error)
+        self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
