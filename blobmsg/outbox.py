@@ -103,6 +103,9 @@ class Outbox:
 
     def send(self) -> bool:
         """Hand over what is due; False: the inner producer's queue is full."""
+        if self._queue and not self.in_flight:
+            with self._deciding():
+                self._core.presence.handed_over(self._clock.now_ms())
         while self._queue:
             action = self._queue[0]
             segment = action.segment
@@ -164,6 +167,7 @@ class Outbox:
     ) -> None:
         now_ms = self._clock.now_ms()
         with self._deciding():
+            self._note_answer(error, now_ms)
             notifier = self._core.notifier
             self._dispatch(
                 notifier.acknowledged(segment, kafka_offset, now_ms)
@@ -202,4 +206,10 @@ class Outbox:
     def _settle_record(self, segment: SealedSegment, index: int, outcome: int | KafkaError) -> None:
         now_ms = self._clock.now_ms()
         with self._deciding():
+            self._note_answer(outcome, now_ms)
             self._dispatch(self._core.notifier.record_settled(segment, index, outcome, now_ms))
+
+    def _note_answer(self, outcome: int | KafkaError | None, now_ms: int) -> None:
+        # librdkafka's own errors, time-outs above all, have negative codes: no broker has spoken.
+        if not isinstance(outcome, KafkaError) or outcome.code() > 0:
+            self._core.presence.answered(now_ms, has_more=self.in_flight > 0)

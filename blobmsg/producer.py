@@ -138,9 +138,10 @@ class BlobProducer(_ProducerBase):
 
     def _inner_callbacks(self) -> dict[str, Any]:
         """Callbacks for the inner client: they queue, so that the user's run in `poll` alone."""
-        callbacks: dict[str, Any] = {"stats_cb": weakly(self._on_statistics)}
-        if self._callbacks.error_cb is not None:
-            callbacks["error_cb"] = weakly(self._on_error)
+        callbacks: dict[str, Any] = {
+            "stats_cb": weakly(self._on_statistics),
+            "error_cb": weakly(self._on_error),
+        }
         if self._callbacks.throttle_cb is not None:
             callbacks["throttle_cb"] = weakly(self._on_throttle)
         if self._callbacks.logger is not None:
@@ -155,6 +156,11 @@ class BlobProducer(_ProducerBase):
         self._queue_event(self._callbacks.stats_cb, text)
 
     def _on_error(self, error: KafkaError) -> None:
+        if error.name() == "_ALL_BROKERS_DOWN" and self._unusable is None:
+            self._pipeline.all_brokers_down()
+        if self._callbacks.error_cb is None:
+            # As librdkafka would, had we not taken its event.
+            (self._callbacks.logger or logger).error("%s", error)
         self._queue_event(self._callbacks.error_cb, error)
 
     def _on_throttle(self, event: object) -> None:

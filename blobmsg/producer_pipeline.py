@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.core.batcher import Batcher
 from blobmsg.core.events import Notify, ProducerAction, Report, UploadBatch
+from blobmsg.core.kafka_presence import AWAY_AFTER_MS, KafkaPresence
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
 from blobmsg.core.router import Router
@@ -166,6 +167,7 @@ class ProducerPipeline:
             self._core,
             view,
             clock=clock,
+            has_in_flight=lambda: self._outbox.in_flight > 0,
             deciding=self._deciding,
             dispatch=self._dispatch,
             run=self._run,
@@ -205,6 +207,7 @@ class ProducerPipeline:
             batcher,
             Notifier(timed_out, refuses_batch),
             memory,
+            KafkaPresence(AWAY_AFTER_MS + int(view.linger_ms)),
             inline_max_bytes=self._inline_max_bytes,
         )
 
@@ -418,7 +421,7 @@ class ProducerPipeline:
                 waiting = [s for s in batch.segments if s.state is SegmentState.WAITING]
                 if not waiting:
                     return []
-                if self._core.reserve_object(batch):
+                if self._core.reserve_object(batch, self._clock.now_ms()):
                     return [(segment, columns_of(segment)) for segment in waiting]
                 self._changed.wait(1.0)
             return []
@@ -588,6 +591,14 @@ class ProducerPipeline:
     def _raise_fatal(self) -> None:
         if self._fatal is not None:
             raise KafkaException(self._fatal)
+
+    def all_brokers_down(self) -> None:
+        """The inner client says that it has no connection. Threads: any."""
+        self._jobs.put(self._note_all_brokers_down)
+
+    def _note_all_brokers_down(self) -> None:
+        with self._deciding():
+            self._core.presence.all_brokers_down(self._clock.now_ms())
 
     def event(self, callback: Callable[..., Any], *arguments: Any) -> None:
         """Queue an event of the inner client for the user's callback."""

@@ -52,6 +52,8 @@ _RETRY_S: Final = 0.25
 _RETRY_MAX_S: Final = 5.0
 # A topic whose settings could not be read is asked again so soon.
 _INCOMPLETE_REFRESH_MS: Final = 30_000
+# While Kafka may be away, a topic is read so often to hear when it is back.
+_PROBE_EVERY_MS: Final = 1000
 # Longest sleep of the metadata thread: records that wait for their topic time out as late as that.
 _IDLE_S: Final = 1.0
 
@@ -109,6 +111,7 @@ class ProducerTopics:
         core: Configured with what was read; takes the records that waited.
         view: The user's librdkafka settings that we interpret.
         clock: Time.
+        has_in_flight: Whether the inner producer waits for answers.
         deciding: Enters the core under the pipeline's lock; its condition is told after each read.
         dispatch: Does the core's actions; called under the lock.
         wake_notifier: Lets the notifier thread look for lanes that are due.
@@ -123,6 +126,7 @@ class ProducerTopics:
         view: KafkaView,
         *,
         clock: Clock,
+        has_in_flight: Callable[[], bool],
         deciding: Callable[[], AbstractContextManager[threading.Condition]],
         dispatch: Callable[[list[ProducerAction]], None],
         wake_notifier: Callable[[], object],
@@ -133,6 +137,7 @@ class ProducerTopics:
         self._core = core
         self._view = view
         self._clock = clock
+        self._has_in_flight = has_in_flight
         self._deciding = deciding
         self._dispatch = dispatch
         self._wake_notifier = wake_notifier
@@ -140,6 +145,7 @@ class ProducerTopics:
         self.by_name: dict[str, ProducedTopic] = {}
         self.usable: dict[str, ProducedTopic] = {}  # those whose partitions are known
         self._seals_when_known = False
+        self._next_probe_ms = 0
         self._wake = Wakeup()
         self._is_stopping = False
         self._thread = threading.Thread(
@@ -211,7 +217,7 @@ class ProducerTopics:
             record.callback,
             record.payload_bytes,
         )
-        if is_full:
+        if is_full or record.is_urgent:
             self._dispatch(self._core.seal(segment.lane, now_ms, self._clock.timestamp_ms()))
 
     def _fail(self, name: str, record: WaitingRecord, error: KafkaError) -> None:
@@ -246,6 +252,10 @@ class ProducerTopics:
                 topics = self.by_name.items()
                 due = [(name, topic) for name, topic in topics if now_ms >= topic.next_read_ms]
                 next_ms = min((topic.next_read_ms for _, topic in topics), default=None)
+                presence = self._core.presence
+                if not due and now_ms >= self._next_probe_ms and presence.is_doubted(now_ms):
+                    due = list(topics)[:1]
+                    self._next_probe_ms = now_ms + _PROBE_EVERY_MS
             for name, topic in due:
                 self._read(name, topic)
             if not due:
@@ -268,6 +278,8 @@ class ProducerTopics:
                 self._take_facts(topic, facts, now_ms)
             elif error is not None:
                 self._retry(topic, error, now_ms)
+            if facts is not None or error is None or error.code() > 0:
+                self._core.presence.metadata_read(is_waiting=self._has_in_flight())
             changed.notify_all()
 
     def _take_facts(self, topic: ProducedTopic, facts: TopicFacts, now_ms: int) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from blobmsg.core.batcher import Batcher, TopicLanes
+    from blobmsg.core.kafka_presence import KafkaPresence
     from blobmsg.core.notifier import Notifier
     from blobmsg.format.notification import Part
 
@@ -107,15 +108,23 @@ class ProducerCore:
         batcher: Fills and seals lanes.
         notifier: Orders notifications and reports.
         memory: The limits.
+        presence: Whether Kafka is there.
         inline_max_bytes: Largest encoded segment that may travel in a notification.
     """
 
     def __init__(
-        self, batcher: Batcher, notifier: Notifier, memory: BufferMemory, *, inline_max_bytes: int
+        self,
+        batcher: Batcher,
+        notifier: Notifier,
+        memory: BufferMemory,
+        presence: KafkaPresence,
+        *,
+        inline_max_bytes: int,
     ) -> None:
         self.batcher = batcher
         self.notifier = notifier
         self.memory = memory
+        self.presence = presence
         self._inline_max_bytes = inline_max_bytes
         self._reserved: set[int] = set()  # numbers of batches that are being encoded
 
@@ -190,9 +199,12 @@ class ProducerCore:
         """The object can't be stored in time, or at all."""
         return self.notifier.failed(batch.segments, error, now_ms)
 
-    def reserve_object(self, batch: Batch) -> bool:
-        """Whether the batch may be encoded now; its size is charged from here on."""
-        if not self.memory.may_encode(batch.size_bytes):
+    def reserve_object(self, batch: Batch, now_ms: int) -> bool:
+        """Whether the batch may be encoded now; its size is charged from here on.
+
+        Not while Kafka is away (`KafkaPresence`), nor while memory is short.
+        """
+        if self.presence.is_away(now_ms) or not self.memory.may_encode(batch.size_bytes):
             return False
         self._reserved.add(batch.number)
         self.memory.charge_object(batch.size_bytes)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from blobmsg.core.batcher import Batcher, TopicLanes
 from blobmsg.core.cost import BUILT_IN_PRICES
+from blobmsg.core.kafka_presence import KafkaPresence
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
 from blobmsg.core.router import Router
@@ -132,6 +133,7 @@ def make_bench(
         make_batcher(router, **batcher_options),
         Notifier(TIMED_OUT, lambda error: error == REFUSED),
         BufferMemory(limit_bytes, encode_reserve_bytes, None),
+        KafkaPresence(),
         inline_max_bytes=inline_max_bytes,
     )
     return Bench(core)

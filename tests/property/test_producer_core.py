@@ -206,7 +206,7 @@ class ProducerMachine(RuleBasedStateMachine):
             return
         batch = self.waiting_uploads[0]
         segments = [s for s in batch.segments if s.state is SegmentState.WAITING]
-        if segments and not self.core.reserve_object(batch):
+        if segments and not self.core.reserve_object(batch, self.now_ms):
             event("an object waits for memory")
             return
         self.waiting_uploads.popleft()

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
+from blobmsg import producer_pipeline, producer_topics
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
 from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, SegmentState
@@ -50,9 +51,16 @@ class Kafka:
 
 
 class Directory:
-    """Every topic has one partition."""
+    """Every topic has one partition; it is told when `answers` is set."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        self.answers = threading.Event()
+        if answers:
+            self.answers.set()
 
     def read(self, _topic: str) -> TopicFacts:
+        if not self.answers.wait(0.05):
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return TopicFacts(
             destination_zones=("",),
             unavailable=frozenset(),
@@ -68,7 +76,7 @@ class Directory:
 def start() -> Iterator[Callable[..., ProducerPipeline]]:
     made: list[ProducerPipeline] = []
 
-    def start(kafka: Kafka, **conf: Any) -> ProducerPipeline:
+    def start(kafka: Kafka, directory: Directory | None = None, **conf: Any) -> ProducerPipeline:
         settings, kafka_conf = parse_settings(
             {"blobmsg.store.url": "memory://test-pipeline", **conf}, {}
         )
@@ -76,7 +84,7 @@ def start() -> Iterator[Callable[..., ProducerPipeline]]:
             kafka,
             settings,
             KafkaView.parse(kafka_conf),
-            directory=Directory(),  # type: ignore[arg-type]
+            directory=directory or Directory(),  # type: ignore[arg-type]
             stores=Stores(settings),
             clock=SystemClock(),
             name="test",
@@ -168,3 +176,63 @@ def test_a_defect_in_a_thread_stops_the_producer_from_taking_more(
     with pytest.raises(Exception, match="a defect") as caught:
         append(pipeline, b"v", None)
     assert caught.value.args[0].fatal()
+
+
+# --- a topic that is not known yet ----------------------------------------------------------------
+
+NEVER_BY_AGE = {"blobmsg.route": "blob", "blobmsg.batch.interval.ms": 900_000,
+                "message.timeout.ms": 86_400_000}  # fmt: skip
+
+
+def test_an_urgent_record_seals_its_lane_once_its_topic_is_known(
+    start: Callable[..., ProducerPipeline],
+) -> None:
+    directory = Directory(answers=False)
+    pipeline = start(Kafka(is_full=False), directory, **NEVER_BY_AGE)
+    told: list[bytes] = []
+
+    def heard(_error: KafkaError | None, message: Any) -> None:
+        told.append(message.value())
+
+    append(pipeline, b"before", heard)
+    pipeline.append(TOPIC, None, b"urgent", 0, 1, None, heard, 6, is_urgent=True)
+    directory.answers.set()
+
+    while len(told) < 2:
+        assert pipeline.serve(10) > 0
+    assert told == [b"before", b"urgent"]
+
+
+def test_a_flush_seals_what_waited_for_its_topic(start: Callable[..., ProducerPipeline]) -> None:
+    directory = Directory(answers=False)
+    pipeline = start(Kafka(is_full=False), directory, **NEVER_BY_AGE)
+    append(pipeline, b"v", None)
+    threading.Timer(0.2, directory.answers.set).start()
+
+    assert pipeline.flush(10) == 0
+
+
+# --- Kafka away, the store there ------------------------------------------------------------------
+
+
+def test_nothing_is_stored_while_kafka_is_away_and_all_goes_when_it_is_back(
+    start: Callable[..., ProducerPipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_pipeline, "AWAY_AFTER_MS", 100)
+    monkeypatch.setattr(producer_topics, "_PROBE_EVERY_MS", 20)
+    directory = Directory()
+    pipeline = start(Kafka(is_full=False), directory, **{"blobmsg.route": "blob", "linger.ms": 0})
+    append(pipeline, b"first", None)
+    assert pipeline.flush(10) == 0
+    stored = pipeline.counters["object_bytes"]
+
+    directory.answers.clear()
+    pipeline.all_brokers_down()
+    threading.Event().wait(0.3)
+    append(pipeline, b"second", None)
+    assert pipeline.flush(0.5) == 1
+    assert pipeline.counters["object_bytes"] == stored
+
+    directory.answers.set()
+    assert pipeline.flush(10) == 0
+    assert pipeline.counters["object_bytes"] > stored

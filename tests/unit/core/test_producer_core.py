@@ -285,7 +285,7 @@ def test_a_batch_is_charged_from_the_moment_it_may_be_encoded() -> None:
     (segment,) = sealed(made)
     batch, memory = batch_of(segment), made.core.memory
 
-    assert made.core.reserve_object(batch)
+    assert made.core.reserve_object(batch, 0)
     assert memory.object_bytes == batch.size_bytes
     made.core.object_encoded(batch, 80)
     assert memory.object_bytes == 80
@@ -298,7 +298,7 @@ def test_a_batch_that_was_never_encoded_gives_its_reservation_back() -> None:
     made.append(b"12345", callback=heard)
     (segment,) = sealed(made)
 
-    assert made.core.reserve_object(batch_of(segment))
+    assert made.core.reserve_object(batch_of(segment), 0)
     made.core.object_released(batch_of(segment), 0)
 
     assert made.core.memory.object_bytes == 0
