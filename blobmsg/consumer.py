@@ -549,9 +549,9 @@ class BlobConsumer(_ConsumerBase):
             if self._unusable is _CLOSED:
                 return
             raise RuntimeError(self._unusable)
-        if not self._closing.acquire(blocking=False):
-            return  # another thread is at it, or this one in a callback
         with ctrl_c_waits():
+            if not self._closing.acquire(blocking=False):
+                return  # another thread is at it, or this one in a callback
             try:
                 self._consumption.close(commits_first=not self._is_subscribed)  # else on revoke
             finally:

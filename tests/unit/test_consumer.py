@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -168,5 +169,32 @@ def test_close_from_a_second_thread_returns_and_closes_nothing_twice(
     first.join(10)
 
     assert closes == [True]
+    with pytest.raises(RuntimeError, match="Consumer closed"):
+        consumer.poll(0)
+
+
+def test_ctrl_c_at_the_beginning_of_close_closes_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    consumer = BlobConsumer(
+        {
+            "bootstrap.servers": "127.0.0.1:1",
+            "group.id": "g",
+            "blobmsg.store.url": "memory://test-consumer",
+            "log_level": 0,
+        }
+    )
+
+    class Closing:
+        def acquire(self, *, blocking: bool) -> bool:
+            assert not blocking
+            signal.raise_signal(signal.SIGINT)
+            return True
+
+    monkeypatch.setattr(consumer, "_closing", Closing())
+
+    with pytest.raises(KeyboardInterrupt):
+        consumer.close()
+
     with pytest.raises(RuntimeError, match="Consumer closed"):
         consumer.poll(0)
