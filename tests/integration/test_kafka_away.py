@@ -1,0 +1,155 @@
+"""All brokers are gone while the store is there: what is produced waits, and nothing is wasted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from blobmsg import BlobConsumer, BlobProducer, lab
+from tests.helpers.records import Reports, flush, partition, produce, read_to_end, wait_until
+from tests.helpers.stack import heal, topic_factory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def own_stack() -> Iterator[lab.Stack]:
+    """Brokers that only this module uses."""
+    with lab.start_stack(f"away-{os.getpid()}") as stack:
+        yield stack
+
+
+@pytest.fixture
+def brokers(stack: lab.Stack, own_stack: lab.Stack) -> Iterator[lab.Stack]:
+    del stack  # asked for because it skips where there can be none
+    yield own_stack
+    _start_brokers(own_stack)
+    heal(own_stack)
+
+
+@pytest.fixture
+def producer_conf(brokers: lab.Stack, store_prefix: str) -> dict[str, Any]:
+    return {
+        **brokers.conf(store_prefix),
+        "blobmsg.route": "blob",
+        "blobmsg.batch.size.bytes": 200_000,
+        "blobmsg.batch.interval.ms": 100,
+        "queue.buffering.max.kbytes": 8192,
+        "message.max.bytes": 100_000,
+        "reconnect.backoff.max.ms": 500,
+        "error_cb": lambda _error: None,
+    }
+
+
+@pytest.fixture
+def make_topic(brokers: lab.Stack) -> Callable[..., str]:
+    return topic_factory(brokers.bootstrap_servers)
+
+
+def _stop_brokers(stack: lab.Stack) -> None:
+    for broker in stack.brokers:
+        broker.kill()
+
+
+def _start_brokers(stack: lab.Stack) -> None:
+    for broker in stack.brokers:
+        if not broker.is_running():
+            # Without a majority none answers; the last one started makes it.
+            with contextlib.suppress(lab.LabError):
+                broker.start(timeout_seconds=1)
+    stack.wait_ready()
+
+
+def test_records_wait_while_all_brokers_are_gone_and_arrive_once_in_order(
+    producer_conf: dict[str, Any], brokers: lab.Stack, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(partitions=PARTITIONS)
+    reports = Reports()
+    number = 0
+
+    def produce_one(producer: Any) -> None:
+        nonlocal number
+        value = b"%d:" % number + os.urandom(2000)
+        producer.produce(topic, value, partition=number % PARTITIONS, on_delivery=reports)
+        number += 1
+
+    def fill(producer: Any) -> None:
+        while number < 20_000:
+            produce_one(producer)
+
+    with BlobProducer(producer_conf) as producer:
+        for _ in range(300):
+            produce_one(producer)
+        flush(producer)
+        _stop_brokers(brokers)
+        # As long as it takes to notice, uploads go on; then they stop.
+        producer.produce(topic, b"%d:" % number, partition=number % PARTITIONS, on_delivery=reports)
+        number += 1
+        wait_until(lambda: producer._pipeline._core.presence.is_away(_now_ms()), "Kafka is away",
+                   serve=lambda: producer.poll(0.1))  # fmt: skip
+        stored = producer.stats()["object_bytes"]
+        with pytest.raises(BufferError):
+            fill(producer)
+        assert producer.flush(3) > 0
+        with pytest.raises(BufferError):
+            fill(producer)
+        # What was begun before may have ended meanwhile.
+        assert producer.stats()["object_bytes"] <= stored + 8 * 250_000
+        assert [e for e, _ in reports.outcomes[300:]] == []
+
+        _start_brokers(brokers)
+        for _ in range(100):
+            produce(producer, topic, b"%d:" % number + os.urandom(2000),
+                    partition=number % PARTITIONS, on_delivery=reports)  # fmt: skip
+            number += 1
+        flush(producer)
+
+    assert reports.errors == []
+    assert len(reports.outcomes) == number
+    reader = {
+        **brokers.conf(),
+        "blobmsg.store.url": producer_conf["blobmsg.store.url"],
+        "group.id": "away",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+    }
+    with BlobConsumer(reader) as consumer:
+        consumer.assign([partition(topic, n, 0) for n in range(PARTITIONS)])
+        messages = read_to_end(consumer, PARTITIONS, batch=500).messages
+    for n in range(PARTITIONS):
+        found = [int(m.value().split(b":")[0]) for m in messages if m.partition() == n]
+        assert found == list(range(n, number, PARTITIONS))
+
+
+@pytest.mark.parametrize("route", ["blob", "auto", "inline"])
+def test_with_a_short_time_out_every_record_fails_and_flush_returns(
+    producer_conf: dict[str, Any], brokers: lab.Stack, make_topic: Callable[..., str], route: str
+) -> None:
+    topic = make_topic(partitions=PARTITIONS)
+    more = {"message.timeout.ms": 8000, "blobmsg.route": route}
+    reports = Reports()
+    with BlobProducer({**producer_conf, **more}) as producer:
+        produce(producer, topic, b"first", on_delivery=reports)
+        flush(producer)
+        _stop_brokers(brokers)
+        for number in range(500):
+            produce(producer, topic, b"%d" % number + os.urandom(1000), on_delivery=reports)
+        assert producer.flush(60) == 0
+        assert len(producer) == 0
+
+    assert reports.codes == [None, *[KafkaError._MSG_TIMED_OUT] * 500]
+
+
+def _now_ms() -> int:
+    from blobmsg.clock import SystemClock
+
+    return SystemClock().now_ms()
