@@ -40,6 +40,7 @@ from blobmsg.record_arguments import (
     too_large,
 )
 from blobmsg.resources import Stores, freeze, shared
+from blobmsg.thread_log import ThreadLog
 from blobmsg.topic_directory import TopicDirectory
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ class BlobProducer(_ProducerBase):
             _refuse("transactional.id", "transactions")
         name = f"blobmsg-producer-{next(_numbers)}"
         self._statistics = InnerStatistics()
+        note_failure = weakly(self._on_log_failure)
+        self._log = ThreadLog(self._callbacks.logger or logger, note_failure)
         inner_conf = inner_producer_config(kafka_conf, settings, view)
         self._inner = _StockProducer({**inner_conf, **self._inner_callbacks()})
         self._passthrough: confluent_kafka.Producer | None = None
@@ -124,7 +127,12 @@ class BlobProducer(_ProducerBase):
             self._inner,
             settings,
             view,
-            directory=TopicDirectory(self._inner.list_topics, admin, settings),
+            directory=TopicDirectory(
+                self._inner.list_topics,
+                admin,
+                settings,
+                ThreadLog(logging.getLogger("blobmsg.topics"), note_failure),
+            ),
             stores=self._stores,
             clock=SystemClock(),
             name=name,
@@ -145,7 +153,7 @@ class BlobProducer(_ProducerBase):
         if self._callbacks.throttle_cb is not None:
             callbacks["throttle_cb"] = weakly(self._on_throttle)
         if self._callbacks.logger is not None:
-            callbacks["logger"] = self._callbacks.logger
+            callbacks["logger"] = self._log
         return callbacks
 
     def _on_statistics(self, text: str) -> None:
@@ -160,8 +168,12 @@ class BlobProducer(_ProducerBase):
             self._pipeline.all_brokers_down()
         if self._callbacks.error_cb is None:
             # As librdkafka would, had we not taken its event.
-            (self._callbacks.logger or logger).error("%s", error)
+            self._log.error("%s", error)
         self._queue_event(self._callbacks.error_cb, error)
+
+    def _on_log_failure(self, error: Exception) -> None:
+        if self._unusable is None:
+            self._pipeline.log_failed(error)
 
     def _on_throttle(self, event: object) -> None:
         self._queue_event(self._callbacks.throttle_cb, event)

@@ -48,6 +48,7 @@ from blobmsg.producer_topics import (
     unknown_partition,
 )
 from blobmsg.reentrant import JobThread, Wakeup
+from blobmsg.thread_log import ThreadLog
 from blobmsg.uploader import Uploader, columns_of
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ class ProducerPipeline:
         self._acknowledged_silently = 0
         self.reports = DeliveryReports(only_errors=view.delivery_report_only_error)
         self._logged: dict[str, float] = {}
+        self.log = ThreadLog(logger, self.log_failed)
+        self._log_failure: Exception | None = None  # waits to be raised
         self.counters: dict[str, int] = dict.fromkeys(
             (
                 "records",
@@ -172,6 +175,7 @@ class ProducerPipeline:
             dispatch=self._dispatch,
             run=self._run,
             wake_notifier=self._wake.set,
+            log=self.log,
             name=name,
         )
         self._topics = self._producer_topics.by_name
@@ -406,7 +410,7 @@ class ProducerPipeline:
         if failed:
             self.counters["unheard_failures"] += failed
             error = segment.error or next(iter((segment.record_errors or {}).values()))
-            self._log_once(
+            self._log_later(
                 f"{failed} records of {segment.topic} [{segment.partition}] failed and nobody "
                 f"listens (no on_delivery): {error}",
                 cause=str(error),
@@ -498,8 +502,8 @@ class ProducerPipeline:
     def _run(self, loop: Callable[[], None]) -> None:
         try:
             loop()
-        except BaseException as error:
-            logger.critical("%s: a thread ended by a defect", self._name, exc_info=True)
+        except BaseException as error:  # noqa: BLE001  (reported as fatal)
+            self.log.critical("%s: a thread ended by a defect", self._name)
             self.thread_failed(error)
 
     def _run_notifier(self) -> None:
@@ -525,11 +529,6 @@ class ProducerPipeline:
         with self._lock:
             not_freed = sum(segment.record_count for segment in self.reports.served)
             return self._memory.records - not_freed + len(self.reports)
-
-    @property
-    def fatal_error(self) -> KafkaError | None:
-        """Set when a defect ended one of the threads."""
-        return self._fatal
 
     def serve(self, timeout_s: float) -> int:
         """Run due callbacks; wait for the first one at most `timeout_s` (negative: no limit).
@@ -606,11 +605,29 @@ class ProducerPipeline:
             self.reports.add_event(partial(callback, *arguments))
             self._changed.notify_all()
 
+    def log_failed(self, error: Exception) -> None:
+        """A user's log handler has raised in one of our threads: `poll` or `flush` raises it.
+
+        Threads: any. Of several before that only the first is kept.
+        """
+        if self._log_failure is None:
+            self._log_failure = error
+            self.event(self._raise_log_failure)
+
+    def _raise_log_failure(self) -> None:
+        error, self._log_failure = self._log_failure, None
+        if error is not None:
+            raise error
+
+    def _log_later(self, text: str, *, cause: str) -> None:
+        """Log without the lock, which no user's handler should find held."""
+        self._jobs.put(partial(self._log_once, text, cause=cause))
+
     def _log_once(self, text: str, *, cause: str) -> None:
         now = time.monotonic()
         if now - self._logged.get(cause, -_LOG_EVERY_S) >= _LOG_EVERY_S:
             self._logged[cause] = now
-            logger.error("%s: %s", self._name, text)
+            self.log.error("%s: %s", self._name, text)
 
     def stop(self, timeout_s: float) -> None:
         """End the threads; what is not delivered yet is lost. Waits at most `timeout_s`."""

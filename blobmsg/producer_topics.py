@@ -10,7 +10,6 @@ the metadata thread takes it by itself and calls the cluster without it.
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 from collections import deque
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from blobmsg.core.producer_core import ProducerCore
     from blobmsg.format.segment import Headers
     from blobmsg.kafka_settings import KafkaView
+    from blobmsg.thread_log import ThreadLog
 
 __all__ = [
     "ENVELOPE_BYTES",
@@ -43,8 +43,6 @@ __all__ = [
     "WaitingRecord",
     "unknown_partition",
 ]
-
-logger = logging.getLogger("blobmsg.producer")
 
 # What a notification or an inline segment's Kafka record takes besides the segment itself.
 ENVELOPE_BYTES: Final = 1024
@@ -116,6 +114,7 @@ class ProducerTopics:
         dispatch: Does the core's actions; called under the lock.
         wake_notifier: Lets the notifier thread look for lanes that are due.
         run: Runs the thread's loop and reports its defects.
+        log: For what the user should know.
         name: For the thread's name.
     """
 
@@ -131,6 +130,7 @@ class ProducerTopics:
         dispatch: Callable[[list[ProducerAction]], None],
         wake_notifier: Callable[[], object],
         run: Callable[[Callable[[], None]], None],
+        log: ThreadLog,
         name: str,
     ) -> None:
         self._directory = directory
@@ -141,6 +141,7 @@ class ProducerTopics:
         self._deciding = deciding
         self._dispatch = dispatch
         self._wake_notifier = wake_notifier
+        self._log = log
         self._rng = random.Random()  # noqa: S311  (partitions, not secrets)
         self.by_name: dict[str, ProducedTopic] = {}
         self.usable: dict[str, ProducedTopic] = {}  # those whose partitions are known
@@ -272,6 +273,12 @@ class ProducerTopics:
             error = KafkaError(KafkaError._UNKNOWN_TOPIC)
         except KafkaException as failure:
             error = failure.args[0]
+        if facts is not None and facts.is_compacted and not topic.lanes.is_plain:
+            self._log.warning(
+                "topic %s is compacted: its records stay plain Kafka records, for the brokers "
+                "must see their keys",
+                name,
+            )
         now_ms = self._clock.now_ms()
         with self._deciding() as changed:
             if facts is not None:
@@ -283,12 +290,6 @@ class ProducerTopics:
             changed.notify_all()
 
     def _take_facts(self, topic: ProducedTopic, facts: TopicFacts, now_ms: int) -> None:
-        if facts.is_compacted and not topic.lanes.is_plain:
-            logger.warning(
-                "topic %s is compacted: its records stay plain Kafka records, for the brokers "
-                "must see their keys",
-                topic.lanes.topic,
-            )
         self._core.batcher.configure_topic(
             topic.lanes,
             destination_zones=facts.destination_zones,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from blobmsg.config import Settings
     from blobmsg.format.object_key import RetentionClass
+    from blobmsg.thread_log import ThreadLog
 
 __all__ = ["TopicDirectory", "TopicFacts", "UnknownTopic"]
 
@@ -75,16 +76,22 @@ class TopicDirectory:
             creation works as in stock.
         admin: An AdminClient, for what metadata does not tell.
         settings: Destination, retention, zones.
+        log: For what the user should know.
 
     Threads: one at a time.
     """
 
     def __init__(
-        self, list_topics: Callable[[str, float], Any], admin: Any, settings: Settings
+        self,
+        list_topics: Callable[[str, float], Any],
+        admin: Any,
+        settings: Settings,
+        log: logging.Logger | ThreadLog = logger,
     ) -> None:
         self._list_topics = list_topics
         self._admin = admin
         self._settings = settings
+        self._log = log
         self._warned: set[str] = set()
         self._refuses_configs = False
         # By topic, as last read. A guess in their place would let objects expire before their
@@ -150,7 +157,7 @@ class TopicDirectory:
             known = self._known_configs.get(topic)
             if known is not None:
                 self._is_complete = False
-                logger.info("settings of topic %s can't be read now, kept: %r", topic, error)
+                self._log.info("settings of topic %s can't be read now, kept: %r", topic, error)
                 return known
             # One slow answer is enough when the user has said what we would ask for, and the
             # cluster has never told anything.
@@ -227,7 +234,7 @@ class TopicDirectory:
     def _warn_once(self, what: str, text: str, *values: object) -> None:
         if what not in self._warned:
             self._warned.add(what)
-            logger.warning(text, *values)
+            self._log.warning(text, *values)
 
 
 def _int_of(configs: Mapping[str, str], name: str, default: int) -> int:
