@@ -97,16 +97,15 @@ class TimeBudget:
         wrapper_deadline_ms: A segment whose oldest record is older than this is not notified any
             more; None: no limit.
         batch_interval_ms: Age at which a batch is sealed; at most a quarter of that deadline.
-        fallback_after_ms: How long an object may fail before it goes inline; likewise.
         request_timeout_ms: Longest single request to the store: at most what interval and
-            fallback leave of the deadline. The segment's own deadline cuts it further.
+            `blobmsg.fallback.after.ms` (at most a quarter as well) leave of the deadline, so that
+            one that hangs is tried again. The segment's own deadline cuts it further.
     """
 
     message_timeout_ms: int
     inner_message_timeout_ms: int
     wrapper_deadline_ms: int | None
     batch_interval_ms: int
-    fallback_after_ms: int
     request_timeout_ms: int
 
     @classmethod
@@ -119,7 +118,6 @@ class TimeBudget:
                 inner_message_timeout_ms=0,
                 wrapper_deadline_ms=None,
                 batch_interval_ms=settings.batch_interval_ms,
-                fallback_after_ms=settings.fallback_after_ms,
                 request_timeout_ms=settings.request_timeout_ms,
             )
         # Never 0, which would mean "no limit" to librdkafka: T = 1 gives 1 and 1.
@@ -133,7 +131,6 @@ class TimeBudget:
             inner_message_timeout_ms=inner_ms,
             wrapper_deadline_ms=deadline_ms,
             batch_interval_ms=interval_ms,
-            fallback_after_ms=fallback_ms,
             request_timeout_ms=min(
                 settings.request_timeout_ms, max(1, deadline_ms - interval_ms - fallback_ms)
             ),

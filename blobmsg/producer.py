@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import confluent_kafka
@@ -25,6 +26,7 @@ from blobmsg.config import parse_settings
 from blobmsg.core.batcher import headers_bytes
 from blobmsg.inner_config import (
     KafkaCallbacks,
+    TimeBudget,
     admin_config,
     inner_producer_config,
     plain_producer_config,
@@ -117,7 +119,9 @@ class BlobProducer(_ProducerBase):
         self._lock = threading.Lock()  # guards the making of `_passthrough` and the first close
         self._is_closing = False
         self._credentials: tuple[str, str] | None = None
-        self._stores = Stores(settings)
+        # Its requests end in time to be tried again before records time out.
+        request_timeout_ms = TimeBudget.of(settings, view).request_timeout_ms
+        self._stores = Stores(replace(settings, request_timeout_ms=request_timeout_ms))
         if settings.store_url is not None:
             self._stores.get()  # a wrong url or a missing extra shows here, not at the first upload
         admin_conf = admin_config(kafka_conf)

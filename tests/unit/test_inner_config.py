@@ -54,22 +54,17 @@ def test_the_inner_producer_gets_half_of_the_time_and_the_wrapper_the_rest() -> 
     assert split.message_timeout_ms == 10_001
 
 
-def test_interval_and_fallback_are_capped_at_a_quarter_and_requests_at_what_is_left() -> None:
+def test_the_interval_is_capped_at_a_quarter_and_requests_at_what_is_left() -> None:
     split = budget({"message.timeout.ms": 800})
 
     assert split.batch_interval_ms == 100
-    assert split.fallback_after_ms == 100
     assert split.request_timeout_ms == 200
 
 
 def test_the_users_shorter_times_are_kept() -> None:
-    split = budget({}, batch_interval_ms=7, fallback_after_ms=8, request_timeout_ms=90)
+    split = budget({}, batch_interval_ms=7, request_timeout_ms=90)
 
-    assert (split.batch_interval_ms, split.fallback_after_ms, split.request_timeout_ms) == (
-        7,
-        8,
-        90,
-    )
+    assert (split.batch_interval_ms, split.request_timeout_ms) == (7, 90)
 
 
 def test_no_limit_stays_no_limit() -> None:

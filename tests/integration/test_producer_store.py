@@ -1,0 +1,111 @@
+"""A producer whose store is slow or hangs: in time for the records, within its memory."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from blobmsg import BlobConsumer, BlobProducer
+from tests.helpers.fault_proxy import Delay, FaultProxy, Hold
+from tests.helpers.records import Reports, flush, partition, produce, read_to_end, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from blobmsg import lab
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def proxy(stack: lab.Stack) -> Iterator[FaultProxy]:
+    with FaultProxy(stack.minio.host, stack.minio.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def producer_conf(conf: dict[str, Any], proxy: FaultProxy) -> dict[str, Any]:
+    return {**conf, "blobmsg.s3.endpoint.url": proxy.url, "blobmsg.route": "blob"}
+
+
+def test_a_request_that_hangs_is_tried_again_before_its_records_time_out(
+    producer_conf: dict[str, Any], proxy: FaultProxy, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    released = threading.Event()
+    proxy.rule = lambda request: Hold(released) if request.attempt == 0 else None
+
+    # 6 s for the store, of which one request gets 3.5; blobmsg.request.timeout.ms alone says 30.
+    with BlobProducer({**producer_conf, "message.timeout.ms": 12_000}) as producer:
+        reports = send(producer, topic, [b"value"])
+        released.set()
+
+    assert reports.codes == [None]
+
+
+def test_memory_holds_its_limit_while_the_store_is_slow_and_all_arrives(
+    producer_conf: dict[str, Any],
+    conf: dict[str, Any],
+    proxy: FaultProxy,
+    make_topic: Callable[..., str],
+) -> None:
+    topic = make_topic()
+    limit_kbytes = 16 * 1024
+    more = {
+        "queue.buffering.max.kbytes": limit_kbytes,
+        "blobmsg.batch.size.bytes": 1 << 20,
+        "blobmsg.upload.threads": 4,
+        "message.max.bytes": 100_000,
+        "compression.type": "none",
+    }
+    count, refused = 8000, 0  # 80 MB through 16
+    reports = Reports()
+    with BlobProducer({**producer_conf, **more}) as producer:
+        # What connections, codecs and threads take once is not the limit's.
+        for number in range(200):
+            produce(producer, topic, b"%06d" % number + bytes(10_000))
+        flush(producer)
+        proxy.rule = lambda request: Delay(0.5) if request.method == "PUT" else None
+        before, most = _resident_kbytes(), 0
+        for number in range(200, count):
+            value = b"%06d" % number + bytes(10_000)
+            while True:
+                try:
+                    producer.produce(topic, value, on_delivery=_Numbers(reports))
+                    break
+                except BufferError:
+                    refused += 1
+                    producer.poll(0.05)
+            if number % 50 == 0:
+                most = max(most, _resident_kbytes())
+        flush(producer)
+
+    assert refused > 0
+    assert reports.errors == []
+    assert most - before < 3 * limit_kbytes, f"{most - before} KiB more"
+    reader = {**conf, "group.id": "memory", "enable.partition.eof": True}
+    with BlobConsumer(reader) as consumer:
+        consumer.assign([partition(topic, 0, 0)])
+        messages = read_to_end(consumer, 1, batch=500).messages
+    assert [int(m.value()[:6]) for m in messages] == list(range(count))
+
+
+class _Numbers:
+    """A callback that keeps errors only: kept messages would be memory of the test's own."""
+
+    def __init__(self, reports: Reports) -> None:
+        self._reports = reports
+
+    def __call__(self, error: Any, _message: Any) -> None:
+        if error is not None:
+            self._reports(error, None)
+
+
+def _resident_kbytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1])
+    raise AssertionError("no VmRSS")
