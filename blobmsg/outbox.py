@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from blobmsg.core.events import Notify, ProducerAction
     from blobmsg.core.producer_core import ProducerCore
 
-__all__ = ["Outbox", "refuses_batch"]
+__all__ = ["Outbox", "refuses_batch", "refuses_keyless"]
 
 _NOTIFICATION_HEADERS: Final = [(HEADER_NAME, HEADER_VALUE)]
-# librdkafka's `_INVALID_DIFFERENT_RECORD`; older confluent-kafka has no name for it.
+_INVALID_RECORD: Final = 87  # older confluent-kafka has no name for it, nor for the next
+# librdkafka's `_INVALID_DIFFERENT_RECORD`.
 _INVALID_DIFFERENT_RECORD: Final = -138
 # Seen on Kafka 4.1 with librdkafka 2.16: one record that the broker does not take, and all of its
 # batch have this error; which one it was is told only when there are several.
@@ -43,7 +44,7 @@ _BATCH_REFUSALS: Final = frozenset(
         KafkaError.INVALID_MSG_SIZE,
         KafkaError.INVALID_TIMESTAMP,
         KafkaError.RECORD_LIST_TOO_LARGE,
-        getattr(KafkaError, "INVALID_RECORD", 87),
+        _INVALID_RECORD,
         _INVALID_DIFFERENT_RECORD,
     }
 )
@@ -52,6 +53,11 @@ _BATCH_REFUSALS: Final = frozenset(
 def refuses_batch(error: object) -> bool:
     """Whether Kafka has refused a whole batch because of something in it, taking none of it."""
     return isinstance(error, KafkaError) and error.code() in _BATCH_REFUSALS
+
+
+def refuses_keyless(error: object) -> bool:
+    """Whether Kafka may have refused a record for its missing key: its topic is compacted."""
+    return isinstance(error, KafkaError) and error.code() == _INVALID_RECORD
 
 
 class Outbox:

@@ -23,7 +23,7 @@ from zlib import crc32
 from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.core.batcher import Batcher
-from blobmsg.core.events import Notify, ProducerAction, Report, UploadBatch
+from blobmsg.core.events import Notify, ProducerAction, ReadTopic, Report, UploadBatch
 from blobmsg.core.kafka_presence import AWAY_AFTER_MS, KafkaPresence
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
@@ -39,7 +39,7 @@ from blobmsg.delivery_reports import DeliveryReports, kafka_error_of
 from blobmsg.errors import BlobmsgError
 from blobmsg.format.codec import Codec
 from blobmsg.inner_config import TimeBudget
-from blobmsg.outbox import Outbox, refuses_batch
+from blobmsg.outbox import Outbox, refuses_batch, refuses_keyless
 from blobmsg.producer_topics import (
     ENVELOPE_BYTES,
     ProducedTopic,
@@ -209,7 +209,7 @@ class ProducerPipeline:
         timed_out = KafkaError(KafkaError._MSG_TIMED_OUT)
         return ProducerCore(
             batcher,
-            Notifier(timed_out, refuses_batch),
+            Notifier(timed_out, refuses_batch, refuses_keyless),
             memory,
             KafkaPresence(AWAY_AFTER_MS + int(view.linger_ms)),
             inline_max_bytes=self._inline_max_bytes,
@@ -388,6 +388,8 @@ class ProducerPipeline:
             elif isinstance(action, UploadBatch):
                 self.counters["batches"] += 1
                 self._uploader.upload(action.batch)
+            elif isinstance(action, ReadTopic):
+                self._producer_topics.read_soon(action.topic)
             else:
                 self._uploader.encode_inline(action.segment)
         if has_news:

@@ -195,6 +195,11 @@ class ProducerTopics:
         """Seal what waits as soon as it has a lane: the buffer is full, or somebody flushes."""
         self._seals_when_known = any(topic.waiting for topic in self.by_name.values())
 
+    def read_soon(self, name: str) -> None:
+        """Read a topic that is known, before its time."""
+        self.by_name[name].next_read_ms = self._clock.now_ms()
+        self._wake.set()
+
     def _place(self, topic: ProducedTopic, record: WaitingRecord, now_ms: int) -> None:
         """Move a record that waited to its partition's segment."""
         lanes, partition = topic.lanes, record.partition

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from blobmsg.core.segments import Batch, SealedSegment
 
-__all__ = ["EncodeInline", "Notify", "ProducerAction", "Report", "UploadBatch"]
+__all__ = ["EncodeInline", "Notify", "ProducerAction", "ReadTopic", "Report", "UploadBatch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,4 +50,11 @@ class Report:
     segment: SealedSegment
 
 
-ProducerAction: TypeAlias = UploadBatch | EncodeInline | Notify | Report
+@dataclass(frozen=True, slots=True)
+class ReadTopic:
+    """Read the topic's settings again soon: they have changed, as it seems."""
+
+    topic: str
+
+
+ProducerAction: TypeAlias = UploadBatch | EncodeInline | Notify | Report | ReadTopic

@@ -17,6 +17,9 @@ the last are answered, for only then is it known that none of them must be sent 
 small enough to be one batch of Kafka's, which is taken or refused as a whole: the answer does not
 tell whose fault it was. The refused messages become *suspects*; they are sent again before anything
 later, half as many at once, until one that is refused while alone is known to be guilty and fails.
+
+A notification refused for its missing key tells that its topic was made compacted: its records go
+as plain ones, as long as they are still there (they are if somebody hears their reports).
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from blobmsg.core.events import Notify, ProducerAction, Report
+from blobmsg.core.events import Notify, ProducerAction, ReadTopic, Report
 from blobmsg.core.segments import Route, SealedSegment, SegmentState
 
 if TYPE_CHECKING:
@@ -94,15 +97,18 @@ class Notifier:
         timed_out_error: What a segment's error becomes when its deadline passes before it was
             handed to Kafka.
         refuses_batch: Whether an error is Kafka's for a whole batch because of one message in it.
+        refuses_keyless: Whether it may be for a missing key.
     """
 
     def __init__(
         self,
         timed_out_error: object,
         refuses_batch: Callable[[object], bool] = lambda _error: False,
+        refuses_keyless: Callable[[object], bool] = lambda _error: False,
     ) -> None:
         self._timed_out_error = timed_out_error
         self._refuses_batch = refuses_batch
+        self._refuses_keyless = refuses_keyless
         self._queues: dict[tuple[str, int], _PartitionQueue] = {}
         self._unsettled = 0
         # No segment that is not notified yet has an earlier deadline; it may have a later one.
@@ -292,17 +298,17 @@ class Notifier:
         if wave.unanswered:
             return self._reports(queue)
         queue.wave = None
+        actions: list[ProducerAction] = []
         if wave.refused:
-            self._judge(queue, wave, now_ms)
+            actions = self._judge(queue, wave, now_ms)
         else:
             queue.suspects_at_once *= 2
-        return self._advance(queue, now_ms)
+        return actions + self._advance(queue, now_ms)
 
-    def _judge(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> None:
+    def _judge(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> list[ProducerAction]:
         """Sort the refused messages of a wave into guilty ones and suspects."""
         if wave.messages == 1:
-            self._fail(wave.refused[0], now_ms)
-            return
+            return self._condemn(queue, wave.refused[0], now_ms)
         suspects: list[_Message] = []
         for message in sorted(wave.refused, key=lambda m: wave.place_of(m.segment, m.record_index)):
             if wave.place_of(message.segment, message.record_index) < wave.delivered_to:
@@ -313,6 +319,24 @@ class Notifier:
                 suspects.append(message)
         queue.suspects.extendleft(reversed(suspects))
         queue.suspects_at_once = wave.messages // 2
+        return []
+
+    def _condemn(
+        self, queue: _PartitionQueue, message: _Message, now_ms: int
+    ) -> list[ProducerAction]:
+        """What to do with a message that was refused while alone."""
+        segment, _, error = message
+        if segment.route is Route.PLAIN or not self._refuses_keyless(error):
+            self._fail(message, now_ms)
+            return []
+        if len(segment.keys) == segment.record_count:
+            segment.route = Route.PLAIN
+            records = [_Message(segment, index) for index in range(segment.record_count)]
+            queue.suspects.extendleft(reversed(records))
+            queue.suspects_at_once = segment.record_count
+        else:
+            self._fail(message, now_ms)
+        return [ReadTopic(segment.topic)]
 
     def _fail(self, message: _Message, now_ms: int) -> None:
         segment = message.segment
@@ -362,19 +386,20 @@ class Notifier:
     def _suspects(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> list[ProducerAction]:
         """The next suspects; neighbours among plain records go together."""
         actions: list[ProducerAction] = []
-        while queue.suspects and wave.messages < queue.suspects_at_once:
+        at_once = min(WAVE_MESSAGES, queue.suspects_at_once)
+        room_bytes = WAVE_BYTES
+        while queue.suspects and wave.messages < at_once and room_bytes > 0:
             segment, first, _ = queue.suspects.popleft()
             if self.is_too_late(segment, now_ms):
                 self._fail(_Message(segment, first, self._timed_out_error), now_ms)
                 continue
             end = first + 1
-            while (
-                queue.suspects
-                and queue.suspects[0][:2] == (segment, end)
-                and wave.messages + end - first < queue.suspects_at_once
-            ):
+            message_bytes = _message_bytes(segment)
+            most = min(at_once - wave.messages, max(1, room_bytes // message_bytes))
+            while queue.suspects and queue.suspects[0][:2] == (segment, end) and end - first < most:
                 queue.suspects.popleft()
                 end += 1
+            room_bytes -= message_bytes * (end - first)
             actions.append(self._notify(wave, segment, first, end))
         return actions
 

@@ -109,6 +109,32 @@ def test_one_timestamp_out_of_bounds_fails_alone(
     assert _read(producer_conf, topic, 3) == sent
 
 
+@pytest.mark.parametrize("route", ["inline", "blob"])
+def test_a_topic_made_compacted_later_gets_plain_records_in_order(
+    producer_conf: dict[str, Any],
+    make_topic: Callable[..., str],
+    alter: Callable[[str, str, str], None],
+    route: str,
+) -> None:
+    topic = make_topic()
+    reports = Reports()
+    values = [b"%d" % i for i in range(40)]
+    with BlobProducer({**producer_conf, "blobmsg.route": route}) as producer:
+        send(producer, topic, [b"before"], key=b"k")
+        alter(topic, "cleanup.policy", "compact")
+        for i, value in enumerate(values):
+            key = None if i == 7 else value
+            producer.produce(topic, value, key, on_delivery=reports)
+        flush(producer)
+        late = send(producer, topic, [b"late"], key=b"late")
+
+    expected: list[int | None] = [None] * 40
+    expected[7] = INVALID_RECORD
+    assert reports.codes == expected
+    assert late.codes == [None]
+    assert _read(producer_conf, topic, 1) == {0: [b"before", *values[:7], *values[8:], b"late"]}
+
+
 def test_a_topic_limit_lowered_later_fails_what_is_larger_alone(
     producer_conf: dict[str, Any],
     make_topic: Callable[..., str],

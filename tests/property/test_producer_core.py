@@ -306,7 +306,7 @@ class ProducerMachine(RuleBasedStateMachine):
             elif isinstance(action, Notify):
                 self.check_notify(action)
                 self.outbox.append(action)
-            else:
+            elif isinstance(action, Report):
                 self.check_report(action)
 
     def check_notify(self, action: Notify) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blobmsg.core import notifier as notifier_module
-from blobmsg.core.events import Notify, ProducerAction, Report
+from blobmsg.core.events import Notify, ProducerAction, ReadTopic, Report
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.segments import Route, SealedSegment, SegmentState
 from tests.helpers.producing import REFUSED, TIMED_OUT, sealed_segment
@@ -324,6 +324,44 @@ def test_a_suspect_past_its_deadline_is_not_sent_again() -> None:
 
     assert reported(notifier.acknowledged(first, 1, 100)) == [first, second]
     assert second.error == TIMED_OUT
+
+
+def test_a_notification_refused_for_its_missing_key_goes_plain_in_its_place() -> None:
+    notifier = Notifier(TIMED_OUT, lambda e: e == REFUSED, lambda e: e == REFUSED)
+    segment = sealed_segment(records=2)
+    notifier.enqueue(segment, 0)
+    (later,) = queued(notifier)
+    notifier.ready([segment, later], 0)
+    notifier.rejected(segment, REFUSED, 0)
+    assert notified(notifier.rejected(later, REFUSED, 0)) == [segment]
+
+    assert notifier.rejected(segment, REFUSED, 0) == [ReadTopic("flights"), Notify(segment)]
+
+    assert segment.route is Route.PLAIN
+    assert notifier.record_settled(segment, 0, 5, 0) == []
+    actions = notifier.record_settled(segment, 1, 6, 0)
+    assert (notified(actions), reported(actions)) == ([later], [segment])
+    assert segment.record_offsets == [5, 6]
+
+
+def test_a_notification_refused_for_its_missing_key_fails_when_its_records_are_freed() -> None:
+    notifier = Notifier(TIMED_OUT, lambda e: e == REFUSED, lambda e: e == REFUSED)
+    (segment,) = queued(notifier)
+    segment.drop_columns()
+    notifier.ready([segment], 0)
+
+    actions = notifier.rejected(segment, REFUSED, 0)
+
+    assert actions == [ReadTopic("flights"), Report(segment)]
+    assert segment.error == REFUSED
+
+
+def test_a_plain_record_without_a_key_that_a_compacted_topic_refuses_fails() -> None:
+    notifier = Notifier(TIMED_OUT, lambda e: e == REFUSED, lambda e: e == REFUSED)
+    segment = plain()
+    notifier.enqueue(segment, 0)
+
+    assert notifier.record_settled(segment, 0, REFUSED, 0) == [Report(segment)]
 
 
 def test_other_errors_than_a_refused_batch_are_final() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from blobmsg.core.events import EncodeInline, Notify, Report, UploadBatch
+from blobmsg.core.events import EncodeInline, Notify, ReadTopic, Report, UploadBatch
 from blobmsg.core.producer_core import BufferMemory
 from blobmsg.core.segments import (
     CHARGE_BYTES_PER_RECORD,
@@ -44,7 +44,7 @@ def sealed(made: Bench, now_ms: int = 0) -> list[SealedSegment]:
     for action in made.core.seal_all(now_ms, 0):
         if isinstance(action, UploadBatch):
             segments.extend(action.batch.segments)
-        else:
+        elif not isinstance(action, ReadTopic):
             segments.append(action.segment)
     return sorted(segments, key=lambda segment: segment.partition)
 
