@@ -536,6 +536,6 @@ def test_only_the_guilty_fail_of_a_refused_batch_and_order_holds(
     monkeypatch: pytest.MonkeyPatch, machine: type[RefusingProducerMachine]
 ) -> None:
     monkeypatch.setattr(batcher_module, "MAX_NOTIFICATION_RECORDS", MOST_RECORDS)
-    monkeypatch.setattr(notifier_module, "WAVE_MESSAGES", 3)
+    monkeypatch.setattr(notifier_module, "WAVE_MESSAGES", 8)
 
     run_state_machine_as_test(machine, settings=MACHINE_SETTINGS)
