@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
 from blobmsg.core.offsets import virtual_offset_of_first
-from blobmsg.core.segments import SegmentState
+from blobmsg.core.segments import SealedSegment, SegmentState
 from blobmsg.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from blobmsg.core.segments import SealedSegment
 
 __all__ = ["DeliveryReports", "kafka_error_of"]
 
@@ -47,9 +45,10 @@ class DeliveryReports:
     Attributes:
         served: Segments whose callbacks have run, and whose memory waits to be freed.
 
-    Threads: any; a record's callback is called once. `_lock` guards `_queue`, `_events` and the
-    change of `_serving`; callbacks run without it. It is reentrant for the sake of signal handlers;
-    what changes under it does so without a call between, after which CPython looks for signals.
+    Threads: any; a record's callback is called once. `_lock` is among those who serve: it guards
+    who takes from `_queue` and the change of `_serving`; callbacks run without it. It is reentrant
+    for the sake of signal handlers; what changes under it does so without a call between, behind
+    which CPython looks for signals. Who adds takes no lock, for a handler may wait for it.
     """
 
     def __init__(self, *, only_errors: bool) -> None:
@@ -57,13 +56,13 @@ class DeliveryReports:
         self.served: deque[SealedSegment] = deque()
         self._lock = threading.RLock()
         self._queue: deque[SealedSegment | Callable[[], None]] = deque()
-        self._events = 0
+        self._events: deque[None] = deque()  # one for each event in the queue
         self._serving: _Serving | None = None
 
     def __len__(self) -> int:
         """Events in the queue that are no records, less records that are served but not freed."""
         serving = self._serving
-        return self._events - (0 if serving is None else serving.begun)
+        return len(self._events) - (0 if serving is None else serving.begun)
 
     @property
     def is_empty(self) -> bool:
@@ -72,14 +71,12 @@ class DeliveryReports:
 
     def add_segment(self, segment: SealedSegment) -> None:
         """Queue a settled segment that somebody listens to."""
-        with self._lock:
-            self._queue.append(segment)
+        self._queue.append(segment)
 
     def add_event(self, run: Callable[[], None]) -> None:
         """Queue the call of a user's callback."""
-        with self._lock:
-            self._queue.append(run)
-            self._events += 1
+        self._events.append(None)
+        self._queue.append(run)
 
     def serve(self) -> int:
         """Run all callbacks that are due.
@@ -111,19 +108,24 @@ class DeliveryReports:
 
     def _next(self) -> _Serving | Callable[[], None] | None:
         with self._lock:
-            if self._serving is not None:
-                return self._serving
-            if not self._queue:
-                return None
-            item = self._queue[0]
-            if callable(item):
-                self._events -= 1
-                self._queue.popleft()
-                return item
-            serving = _Serving(item)
-            self._serving = serving
-            self._queue.popleft()
-            return serving
+            # A handler may have served the first behind any call: so it is compared again, and
+            # taken without one in between.
+            while self._serving is None and self._queue:
+                item = self._queue[0]
+                if isinstance(item, SealedSegment):
+                    serving = _Serving(item)
+                    if (
+                        self._serving is None  # type: ignore[redundant-expr]
+                        and self._queue
+                        and self._queue[0] is item
+                    ):
+                        self._serving = serving
+                        self._queue.popleft()
+                elif self._queue and self._queue[0] is item:
+                    self._queue.popleft()
+                    self._events.popleft()
+                    return item
+            return self._serving
 
     def _serve_segment(self, serving: _Serving, failures: list[Exception]) -> int:
         served = 0

@@ -47,7 +47,7 @@ from blobmsg.producer_topics import (
     WaitingRecord,
     unknown_partition,
 )
-from blobmsg.reentrant import JobThread, Wakeup
+from blobmsg.reentrant import JobThread, News, Wakeup, wait_without
 from blobmsg.thread_log import ThreadLog
 from blobmsg.uploader import Uploader, columns_of
 
@@ -117,7 +117,8 @@ class ProducerPipeline:
         # Reentrant, for a signal handler may produce or flush in the middle of either. The core
         # itself is not: only our own threads enter it (`_deciding`), which no signal interrupts.
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._memory_freed = threading.Condition(self._lock)  # for our own threads
+        self._news = News()  # for the users'
         self._is_deciding = False
         self._is_seal_due = False  # of everything; asked for, not yet done
         self._wake = Wakeup()
@@ -172,6 +173,7 @@ class ProducerPipeline:
             clock=clock,
             has_in_flight=lambda: self._outbox.in_flight > 0,
             deciding=self._deciding,
+            tell=self._tell,
             dispatch=self._dispatch,
             run=self._run,
             wake_notifier=self._wake.set,
@@ -282,25 +284,32 @@ class ProducerPipeline:
             elif partition >= lanes.partition_count:
                 raise unknown_partition()
             segment = lanes.open_segments[partition]
-            if segment is None:
-                segment = self._core.batcher.open_segment(
-                    lanes, partition, callback, self._clock.now_ms()
-                )
+            if segment is None or (
+                segment.width == NARROW and (headers or callback is not segment.callback)
+            ):
                 self._wake.set()
+                while True:
+                    now_ms = self._clock.now_ms()
+                    segment = self._core.batcher.segment_for(
+                        lanes, partition, headers, callback, now_ms
+                    )
+                    if lanes.open_segments[partition] is segment:
+                        break
+            # CPython looks for signals behind calls, so nothing comes between finding the segment
+            # open, these counts, and the call that adds the record.
             lane = segment.lane
-            # CPython looks for signals after a call, so nothing comes between these counts and the
-            # call that adds the record.
+            lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+            payload_bytes += CHARGE_BYTES_PER_RECORD
+            segment.charged_bytes += payload_bytes
+            memory.records_bytes += payload_bytes
             memory.records += 1
-            memory.records_bytes = memory.records_bytes + payload_bytes + CHARGE_BYTES_PER_RECORD
-            if segment.width == NARROW and not headers and callback is segment.callback:
-                segment.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
-                lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+            if segment.width == NARROW:
                 segment.rows.extend((key, value, timestamp_ms))
             else:
-                segment.append(key, value, timestamp_ms, headers, callback, payload_bytes)
+                segment.rows.extend((key, value, timestamp_ms, headers or None, callback))
             is_due = is_urgent or lane.size_bytes >= lane.seal_at_bytes
         if is_due:
-            self._jobs.put_and_wait(partial(self._seal, lane, is_urgent=is_urgent))
+            self._do_and_wait(partial(self._seal, lane, is_urgent=is_urgent))
 
     def _admit(self, topic: str, record: WaitingRecord) -> ProducedTopic | None:
         """Decide about a record that may have to wait; its topic, unless it was taken or put off.
@@ -329,22 +338,22 @@ class ProducerPipeline:
         if self._memory.is_full_for(record.payload_bytes):
             self._request_seal()
             raise BufferError("Local: Queue full")
-        known = self._usable.get(topic)
-        if known is None:
-            self._producer_topics.add_waiting(topic, record)
-        return known
+        return self._producer_topics.add_waiting(topic, record)
 
     # --- the core, on our own threads -------------------------------------------------------------
 
     @contextmanager
-    def _deciding(self) -> Generator[threading.Condition, None, None]:
+    def _deciding(self) -> Generator[None, None, None]:
         """Enter the core; only on threads of our own, see `_lock`."""
-        with self._changed:
+        with self._lock:
             self._is_deciding = True
             try:
-                yield self._changed
+                yield
             finally:
                 self._is_deciding = False
+
+    def _do_and_wait(self, job: Callable[[], None]) -> None:
+        wait_without(self._lock, partial(self._jobs.put_and_wait, job))
 
     def _seal(self, lane: Lane, *, is_urgent: bool) -> None:
         with self._deciding():
@@ -368,12 +377,12 @@ class ProducerPipeline:
 
     def _free_served(self) -> None:
         """Free the segments whose callbacks have run."""
-        with self._deciding() as changed:
+        with self._deciding():
             served = self.reports.served
             while served:
                 self._core.records_reported([served[0]])
                 served.popleft()
-            changed.notify_all()
+            self._tell()
 
     def _dispatch(self, actions: list[ProducerAction]) -> None:
         """Put actions into the queues of the threads that do them. Under the lock."""
@@ -393,7 +402,12 @@ class ProducerPipeline:
             else:
                 self._uploader.encode_inline(action.segment)
         if has_news:
-            self._changed.notify_all()
+            self._tell()
+
+    def _tell(self) -> None:
+        """Wake who waits for memory or for reports. Under the lock."""
+        self._memory_freed.notify_all()
+        self._news.tell()
 
     def _report(self, segment: SealedSegment) -> None:
         failed = (
@@ -422,31 +436,31 @@ class ProducerPipeline:
 
     def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Columns]]:
         """See `UploadOutcomes`."""
-        with self._changed:
+        with self._lock:
             while not self._is_stopping:
                 waiting = [s for s in batch.segments if s.state is SegmentState.WAITING]
                 if not waiting:
                     return []
                 if self._core.reserve_object(batch, self._clock.now_ms()):
                     return [(segment, columns_of(segment)) for segment in waiting]
-                self._changed.wait(1.0)
+                self._memory_freed.wait(1.0)
             return []
 
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
         """See `UploadOutcomes`."""
-        with self._deciding() as changed:
+        with self._deciding():
             self._core.object_encoded(batch, object_bytes)
-            changed.notify_all()
+            self._tell()
 
     def uploaded(
         self, batch: Batch, parts: Mapping[SealedSegment, Part], object_bytes: int
     ) -> None:
         """See `UploadOutcomes`."""
-        with self._deciding() as changed:
+        with self._deciding():
             self.counters["object_bytes"] += object_bytes
             self._core.object_released(batch, object_bytes)
             self._dispatch(self._core.uploaded(batch, parts, self._clock.now_ms()))
-            changed.notify_all()
+            self._tell()
 
     def upload_failed(self, batch: Batch, error: BaseException, object_bytes: int) -> None:
         """See `UploadOutcomes`."""
@@ -462,10 +476,10 @@ class ProducerPipeline:
             f"object {batch.object_key} with {len(batch.segments)} segments is not stored: {error}",
             cause=type(error).__name__,
         )
-        with self._deciding() as changed:
+        with self._deciding():
             self._core.object_released(batch, object_bytes)
             self._dispatch(self._core.upload_failed(batch, kafka_error, now_ms))
-            changed.notify_all()
+            self._tell()
 
     def begin_inline(self, segment: SealedSegment) -> Columns | None:
         """See `UploadOutcomes`."""
@@ -489,7 +503,7 @@ class ProducerPipeline:
 
     def thread_failed(self, error: BaseException) -> None:
         """A thread ended by a defect: nothing more can be promised."""
-        with self._changed:
+        with self._lock:
             if self._fatal is None:
                 self._fatal = KafkaError(
                     KafkaError._FATAL,
@@ -497,7 +511,7 @@ class ProducerPipeline:
                     fatal=True,
                 )
             self._usable.clear()  # so that `append` finds out
-            self._changed.notify_all()
+            self._tell()
 
     # --- the notifier thread ------------------------------------------------------------------
 
@@ -529,8 +543,9 @@ class ProducerPipeline:
     def undelivered(self) -> int:
         """Records without a report, and events not served yet."""
         with self._lock:
-            not_freed = sum(segment.record_count for segment in self.reports.served)
-            return self._memory.records - not_freed + len(self.reports)
+            records = self._memory.records  # first: a handler may free some behind any call
+            not_freed = sum(segment.record_count for segment in tuple(self.reports.served))
+            return records - not_freed + len(self.reports)
 
     def serve(self, timeout_s: float) -> int:
         """Run due callbacks; wait for the first one at most `timeout_s` (negative: no limit).
@@ -539,27 +554,26 @@ class ProducerPipeline:
             Events served; records without a callback that were acknowledged count too.
         """
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
-        while True:
-            served = self._serve_reports()
-            with self._changed:
-                served += self._acknowledged_silently
-                self._acknowledged_silently = 0
-                self._raise_fatal()
-                if served or not self.reports.is_empty:
-                    if served:
-                        return served
-                    continue
+        with self._news.listening() as news:
+            while True:
+                served = self._serve_reports()
+                with self._lock:
+                    served += self._acknowledged_silently
+                    self._acknowledged_silently = 0
+                    self._raise_fatal()
+                if served:
+                    return served
                 remaining = None if deadline is None else deadline - time.monotonic()
                 if remaining is not None and remaining <= 0:
                     return 0
-                self._changed.wait(remaining)
+                wait_without(self._lock, partial(news.wait, remaining))
 
     def _serve_reports(self) -> int:
         try:
             return self.reports.serve()
         finally:
             if self.reports.served:
-                self._jobs.put_and_wait(self._free_served)
+                self._do_and_wait(self._free_served)
 
     def flush(self, timeout_s: float) -> int:
         """Seal everything at once and wait until all is reported, serving callbacks.
@@ -572,22 +586,23 @@ class ProducerPipeline:
         """
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
         is_first = True
-        while True:
-            self._serve_reports()
-            with self._changed:
-                self._raise_fatal()
-                # Again when all that was sealed is settled: callbacks may have produced more.
-                if is_first or not self._core.notifier.unsettled_segments:
-                    is_first = False
-                    self._request_seal()
-                if not self.undelivered:
-                    self._acknowledged_silently = 0
-                    return 0
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if remaining is not None and remaining <= 0:
-                    return self.undelivered
-                if self.reports.is_empty:
-                    self._changed.wait(remaining)
+        with self._news.listening() as news:
+            while True:
+                self._serve_reports()
+                with self._lock:
+                    self._raise_fatal()
+                    # Again when all that was sealed is settled: callbacks may have produced more.
+                    if is_first or not self._core.notifier.unsettled_segments:
+                        is_first = False
+                        self._request_seal()
+                    remaining = self.undelivered
+                    if not remaining:
+                        self._acknowledged_silently = 0
+                        return 0
+                remaining_s = None if deadline is None else deadline - time.monotonic()
+                if remaining_s is not None and remaining_s <= 0:
+                    return remaining
+                wait_without(self._lock, partial(news.wait, remaining_s))
 
     def _raise_fatal(self) -> None:
         if self._fatal is not None:
@@ -603,9 +618,8 @@ class ProducerPipeline:
 
     def event(self, callback: Callable[..., Any], *arguments: Any) -> None:
         """Queue an event of the inner client for the user's callback."""
-        with self._changed:
-            self.reports.add_event(partial(callback, *arguments))
-            self._changed.notify_all()
+        self.reports.add_event(partial(callback, *arguments))
+        self._news.tell()
 
     def log_failed(self, error: Exception) -> None:
         """A user's log handler has raised in one of our threads: `poll` or `flush` raises it.

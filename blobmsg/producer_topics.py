@@ -110,7 +110,8 @@ class ProducerTopics:
         view: The user's librdkafka settings that we interpret.
         clock: Time.
         has_in_flight: Whether the inner producer waits for answers.
-        deciding: Enters the core under the pipeline's lock; its condition is told after each read.
+        deciding: Enters the core under the pipeline's lock.
+        tell: Wakes who waits for news, after each read; called under the lock.
         dispatch: Does the core's actions; called under the lock.
         wake_notifier: Lets the notifier thread look for lanes that are due.
         run: Runs the thread's loop and reports its defects.
@@ -126,7 +127,8 @@ class ProducerTopics:
         *,
         clock: Clock,
         has_in_flight: Callable[[], bool],
-        deciding: Callable[[], AbstractContextManager[threading.Condition]],
+        deciding: Callable[[], AbstractContextManager[object]],
+        tell: Callable[[], None],
         dispatch: Callable[[list[ProducerAction]], None],
         wake_notifier: Callable[[], object],
         run: Callable[[Callable[[], None]], None],
@@ -139,6 +141,7 @@ class ProducerTopics:
         self._clock = clock
         self._has_in_flight = has_in_flight
         self._deciding = deciding
+        self._tell = tell
         self._dispatch = dispatch
         self._wake_notifier = wake_notifier
         self._log = log
@@ -168,8 +171,11 @@ class ProducerTopics:
 
     # --- records that wait ----------------------------------------------------------------------
 
-    def add_waiting(self, name: str, record: WaitingRecord) -> None:
+    def add_waiting(self, name: str, record: WaitingRecord) -> ProducedTopic | None:
         """Keep a record until its topic's partitions are known.
+
+        Returns:
+            The topic, and the record is not kept, when they are known by now.
 
         Raises:
             KafkaException: The cluster has said for long enough that there is no such topic.
@@ -182,14 +188,18 @@ class ProducerTopics:
                 self._view.sticky_partitioning_linger_ms,
                 **key_hashes(),
             )
-            topic = self.by_name[name] = ProducedTopic(name, partitioner, record.opened_ms)
+            made = ProducedTopic(name, partitioner, record.opened_ms)
+            topic = self.by_name.setdefault(name, made)  # a signal handler may have been faster
             self._wake.set()
         if topic.is_missing:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "Unable to produce message"))
-        # The append last: no signal can come between, see `ProducerPipeline.append`.
+        if name in self.usable:
+            return topic
+        # No call in between: nor can a signal come, see `ProducerPipeline.append`.
         self._core.memory.records += 1
         self._core.memory.records_bytes += record.payload_bytes + CHARGE_BYTES_PER_RECORD
         topic.waiting.append(record)
+        return None
 
     def seal_when_known(self) -> None:
         """Seal what waits as soon as it has a lane: the buffer is full, or somebody flushes."""
@@ -210,11 +220,9 @@ class ProducerTopics:
         elif partition >= lanes.partition_count:
             self._fail(lanes.topic, record, unknown_partition().args[0])
             return
-        segment = lanes.open_segments[partition]
-        if segment is None:
-            segment = self._core.batcher.open_segment(
-                lanes, partition, record.callback, record.opened_ms
-            )
+        segment = self._core.batcher.segment_for(
+            lanes, partition, record.headers, record.callback, record.opened_ms
+        )
         is_full = segment.append(
             record.key,
             record.value,
@@ -285,14 +293,14 @@ class ProducerTopics:
                 name,
             )
         now_ms = self._clock.now_ms()
-        with self._deciding() as changed:
+        with self._deciding():
             if facts is not None:
                 self._take_facts(topic, facts, now_ms)
             elif error is not None:
                 self._retry(topic, error, now_ms)
             if facts is not None or error is None or error.code() > 0:
                 self._core.presence.metadata_read(is_waiting=self._has_in_flight())
-            changed.notify_all()
+            self._tell()
 
     def _take_facts(self, topic: ProducedTopic, facts: TopicFacts, now_ms: int) -> None:
         self._core.batcher.configure_topic(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import queue
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
-__all__ = ["JobThread", "Wakeup"]
+__all__ = ["JobThread", "News", "Wakeup", "wait_without"]
 
 # How long somebody waits for a job before looking whether the thread still runs.
 _LOOK_S: Final = 0.5
@@ -35,12 +36,37 @@ class Wakeup:
         if self._tokens.empty():
             self._tokens.put(None)
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait until it is set, at most `timeout_s`."""
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until it is set, at most `timeout_s`; None: no limit."""
         try:
-            self._tokens.get(timeout=max(0.0, timeout_s))
+            self._tokens.get(timeout=None if timeout_s is None else max(0.0, timeout_s))
         except queue.Empty:
             return
+
+
+class News:
+    """Wakes whoever waits for something to change.
+
+    Threads: any.
+    """
+
+    def __init__(self) -> None:
+        self._listening: set[Wakeup] = set()
+
+    def tell(self) -> None:
+        """Something has changed."""
+        for wakeup in tuple(self._listening):
+            wakeup.set()
+
+    @contextmanager
+    def listening(self) -> Generator[Wakeup, None, None]:
+        """Hear of all that changes from here on; look at the state before each wait."""
+        wakeup = Wakeup()
+        self._listening.add(wakeup)
+        try:
+            yield wakeup
+        finally:
+            self._listening.discard(wakeup)
 
 
 class JobThread:
@@ -93,3 +119,19 @@ class JobThread:
             if job is None:
                 return
             job()
+
+
+def wait_without(lock: threading.RLock, wait: Callable[[], object]) -> None:
+    """Wait without a lock, also in a handler that has interrupted the code that holds it.
+
+    What that code guards must be whole wherever a handler can come in.
+    """
+    # `threading.Condition` releases a reentrant lock by the same methods.
+    if not lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001
+        wait()
+        return
+    held = lock._release_save()  # type: ignore[attr-defined]  # noqa: SLF001
+    try:
+        wait()
+    finally:
+        lock._acquire_restore(held)  # type: ignore[attr-defined]  # noqa: SLF001

@@ -5,17 +5,21 @@ age, flush or short memory, the object key of a batch, the cut of segments with 
 Never decides: the route of a segment (`router`), the order of notifications (`notifier`).
 
 States of a lane: empty -> filling (first `OpenSegment`) -> sealed (its segments leave as a
-`Batch`, the lane is empty again). The shell moves it by `open_segment`, `OpenSegment.append`,
+`Batch`, the lane is empty again). The shell moves it by `segment_for`, `OpenSegment.append`,
 `seal`, `tick`.
 """
 
 from __future__ import annotations
 
+from itertools import repeat
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from blobmsg.core.offsets import MAX_NOTIFICATION_RECORDS
 from blobmsg.core.segments import (
     CHARGE_BYTES_PER_RECORD,
+    NARROW,
+    WIDE,
     Batch,
     Lane,
     LaneKey,
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
     from blobmsg.core.router import Router
     from blobmsg.format.object_key import RetentionClass
+    from blobmsg.format.segment import Headers
 
 __all__ = ["Batcher", "TopicLanes"]
 
@@ -44,6 +49,7 @@ class TopicLanes:
         "destination_zones",
         "inline_max_bytes",
         "is_plain",
+        "is_wide",
         "open_segments",
         "partition_count",
         "retention_class",
@@ -60,6 +66,9 @@ class TopicLanes:
         self.segment_ms = 0
         self.inline_max_bytes = 1 << 31  # of an encoded segment, by the topic's `max.message.bytes`
         self.is_plain = False  # compacted topics: Kafka must see the keys
+        # Records have headers or callbacks of their own; from the first such one on, so that they
+        # need no segment besides.
+        self.is_wide = False
 
 
 class Batcher:
@@ -128,24 +137,41 @@ class Batcher:
         missing = lanes.partition_count - len(lanes.open_segments)
         lanes.open_segments.extend([None] * missing)
 
-    def open_segment(
-        self, lanes: TopicLanes, partition: int, callback: Callable[..., Any] | None, now_ms: int
+    def segment_for(
+        self,
+        lanes: TopicLanes,
+        partition: int,
+        headers: Headers | None,
+        callback: Callable[..., Any] | None,
+        now_ms: int,
     ) -> OpenSegment:
-        """Begin a segment for a partition that has none open.
+        """The segment that a partition's next record joins; a new one where none is open or fits.
+
+        A signal handler may produce to the same partition, or have its lane sealed, in the middle
+        of this. CPython runs it only behind calls: so there is none between the two places that a
+        new segment takes, and who is on a thread with handlers looks whether the one returned
+        is still open.
 
         Args:
             lanes: The partition's topic, configured.
             partition: Below `partition_count`.
-            callback: The delivery callback of the record that is about to be appended.
+            headers: The headers of the record that is about to be appended.
+            callback: Its delivery callback.
             now_ms: Monotonic time.
         """
+        segment = lanes.open_segments[partition]
+        if segment is not None:
+            if segment.fits(headers, callback):
+                return segment
+            lanes.is_wide = True
         lane = self._lane_of(lanes, partition, now_ms)
         if not lane.segments:
             lane.opened_ms = now_ms
-        segment = OpenSegment(lanes, partition, lane, callback, now_ms)
-        lane.segments.append(segment)
-        lanes.open_segments[partition] = segment
-        return segment
+        width = WIDE if lanes.is_wide or headers else NARROW
+        opened = OpenSegment(lanes, partition, lane, callback, now_ms, width=width)
+        lanes.open_segments[partition] = opened
+        lane.segments.append(opened)
+        return opened
 
     def _lane_of(self, lanes: TopicLanes, partition: int, now_ms: int) -> Lane:
         key = self._lane_key(lanes, partition)
@@ -185,7 +211,8 @@ class Batcher:
         segment_ms = 0
         for segment in lane.segments:
             owner = segment.owner
-            owner.open_segments[segment.partition] = None
+            if owner.open_segments[segment.partition] is segment:
+                owner.open_segments[segment.partition] = None
             segment_ms = max(segment_ms, owner.segment_ms)
             sealed.extend(self._close(segment, owner.topic))
         plain_topics = {s.owner.topic for s in lane.segments if s.owner.is_plain}
@@ -295,10 +322,14 @@ def _sealed(
     """The records of a cut, in columns."""
     keys, values, timestamps_ms, *more = _columns(segment, cut)
     headers = callbacks = None
+    callback = segment.callback
     if more:
         headers, callbacks = more
         if headers.count(None) == len(headers):
             headers = None
+        callback = callbacks[0]
+        if all(map(is_, callbacks, repeat(callback))):
+            callbacks = None
     return SealedSegment(
         topic=topic,
         partition=segment.partition,
@@ -306,7 +337,7 @@ def _sealed(
         values=values,
         timestamps_ms=timestamps_ms,
         headers=headers,
-        callback=segment.callback if callbacks is None else None,
+        callback=callback if callbacks is None else None,
         callbacks=callbacks,
         charged_bytes=charged_bytes,
         opened_ms=segment.opened_ms,

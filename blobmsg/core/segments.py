@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -102,8 +103,9 @@ class OpenSegment:
     """Records of one partition that join the lane's next batch.
 
     They lie in one list, row after row, so that a record joins by a single `extend`: in CPython
-    nothing can come between, neither another thread nor a signal handler. A row is key, value and
-    timestamp; once a record has headers or a callback of its own, these too.
+    nothing can come between, neither another thread nor a signal handler. A narrow row is key,
+    value and timestamp, and all have the segment's callback; a wide one has headers and a callback
+    of its own as well.
 
     Threads: under the producer's lock.
     """
@@ -126,16 +128,28 @@ class OpenSegment:
         lane: Lane,
         callback: Callable[..., Any] | None,
         now_ms: int,
+        *,
+        width: int,
     ) -> None:
         self.owner = owner
         self.partition = partition
         self.lane = lane
         self.opened_ms = now_ms
         self.rows: list[Any] = []
-        self.width = NARROW
-        # Of narrow rows: one callback for all records is by far the usual case.
+        self.width = width
         self.callback = callback
         self.charged_bytes = 0
+
+    def fits(self, headers: Headers | None, callback: Callable[..., Any] | None) -> bool:
+        """Whether a record with these can join."""
+        if self.width == WIDE:
+            return True
+        if callback is not self.callback and not (
+            # A method is another object each time that it is taken from its instance.
+            isinstance(callback, MethodType) and callback == self.callback
+        ):
+            return False
+        return not headers
 
     def append(
         self,
@@ -146,7 +160,7 @@ class OpenSegment:
         callback: Callable[..., Any] | None,
         payload_bytes: int,
     ) -> bool:
-        """Add one record. The record path has the narrow case of this inline.
+        """Add one record that fits. The record path has this inline.
 
         Args:
             key: The record's key.
@@ -159,8 +173,6 @@ class OpenSegment:
         Returns:
             Whether the lane is full and must be sealed.
         """
-        if self.width == NARROW and (headers or callback is not self.callback):
-            self._widen()
         lane = self.lane
         self.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
         lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
@@ -169,16 +181,6 @@ class OpenSegment:
         else:
             self.rows.extend((key, value, timestamp_ms, headers or None, callback))
         return lane.size_bytes >= lane.seal_at_bytes
-
-    def _widen(self) -> None:
-        rest = (None, self.callback)
-        narrow = self.rows
-        wide = [
-            cell
-            for start in range(0, len(narrow), NARROW)
-            for cell in (*narrow[start : start + NARROW], *rest)
-        ]
-        self.rows, self.width = wide, WIDE
 
     @property
     def record_count(self) -> int:

@@ -110,9 +110,7 @@ class Bench:
     ) -> list[ProducerAction]:
         """Append one record; the actions of the seal that it may cause."""
         lanes = self.topics[topic]
-        segment = lanes.open_segments[partition]
-        if segment is None:
-            segment = self.core.batcher.open_segment(lanes, partition, callback, now_ms)
+        segment = self.core.batcher.segment_for(lanes, partition, headers, callback, now_ms)
         payload_bytes = len(key or b"") + len(value or b"")
         self.core.memory.records += 1
         self.core.memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD

@@ -24,11 +24,8 @@ def put(
 ) -> Lane:
     """Append records of these sizes, one without any; returns their lane."""
     for size in sizes or (1,):
-        segment = lanes.open_segments[partition]
-        if segment is None:
-            segment = batcher.open_segment(lanes, partition, None, now_ms)
+        segment = batcher.segment_for(lanes, partition, None, None, now_ms)
         segment.append(None, b"v" * size, 0, None, None, size)
-    assert segment is not None
     return segment.lane
 
 
@@ -188,7 +185,7 @@ def test_a_topic_must_be_configured_before_it_is_used() -> None:
     lanes.open_segments.append(None)
 
     with pytest.raises(AssertionError, match="flights"):
-        batcher.open_segment(lanes, 0, None, 0)
+        batcher.segment_for(lanes, 0, None, None, 0)
 
 
 def test_new_partitions_get_room() -> None:
@@ -227,7 +224,7 @@ def test_a_partition_of_another_zone_moves_to_its_lane_with_the_next_segment() -
 def test_the_object_key_tells_writer_number_and_expiry() -> None:
     batcher = make_batcher(isolation="payments", writer_zone="")
     lanes = make_topic(batcher, retention_ms=DAY_MS, segment_ms=2 * HOUR_MS)
-    segment = batcher.open_segment(lanes, 0, None, 0)
+    segment = batcher.segment_for(lanes, 0, None, None, 0)
     segment.append(None, b"v", 5 * HOUR_MS, None, None, 1)
 
     (sealed,) = batcher.seal(segment.lane, 0, timestamp_ms=3 * HOUR_MS)
@@ -299,7 +296,7 @@ def test_too_many_records_for_a_notification_are_cut(monkeypatch: pytest.MonkeyP
     def callback() -> None:
         """Only told apart."""
 
-    segment = batcher.open_segment(lanes, 0, callback, 0)
+    segment = batcher.segment_for(lanes, 0, headers, callback, 0)
     segment.append(b"k0", None, 10, None, callback, 2)
     segment.append(None, b"v1", 11, headers, callback, 2 + headers_bytes(headers))
     segment.append(None, b"v2", 12, None, None, 2)

@@ -9,7 +9,8 @@ from tests.helpers.producing import make_batcher, make_topic, sealed_segment
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from blobmsg.core.segments import SealedSegment
+    from blobmsg.core.segments import OpenSegment, SealedSegment
+    from blobmsg.format.segment import Headers
 
 HEADERS: list[tuple[str, bytes | None]] = [("trace", b"1")]
 
@@ -23,18 +24,30 @@ def second_callback() -> None:
 
 
 class Opened:
-    """An open segment of one partition, and what becomes of it when its lane is sealed."""
+    """The records of one partition, and what becomes of them when their lane is sealed."""
 
-    def __init__(
-        self, batch_size_bytes: int = 1000, callback: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, batch_size_bytes: int = 1000) -> None:
         self._batcher = make_batcher(batch_size_bytes=batch_size_bytes)
-        self.segment = self._batcher.open_segment(make_topic(self._batcher), 0, callback, 0)
-        self.append = self.segment.append
+        self._lanes = make_topic(self._batcher)
+        self.segment: OpenSegment
 
-    def seal(self) -> SealedSegment:
-        (sealed,) = self._batcher.seal(self.segment.lane, 0, timestamp_ms=0)
-        return sealed
+    def open(self) -> None:
+        self.segment = self._batcher.segment_for(self._lanes, 0, None, None, 0)
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Headers | None,
+        callback: Callable[..., object] | None,
+        payload_bytes: int,
+    ) -> bool:
+        self.segment = self._batcher.segment_for(self._lanes, 0, headers, callback, 0)
+        return self.segment.append(key, value, timestamp_ms, headers, callback, payload_bytes)
+
+    def seal(self) -> list[SealedSegment]:
+        return self._batcher.seal(self.segment.lane, 0, timestamp_ms=0)
 
 
 def test_rows_become_columns() -> None:
@@ -44,7 +57,7 @@ def test_rows_become_columns() -> None:
     opened.append(None, b"", 18, None, None, 0)
 
     assert opened.segment.record_count == 2
-    sealed = opened.seal()
+    (sealed,) = opened.seal()
     assert sealed.keys == [b"k", None]
     assert sealed.values == [b"v", b""]
     assert sealed.timestamps_ms == [17, 18]
@@ -56,7 +69,8 @@ def test_a_record_is_charged_128_bytes_besides_its_own() -> None:
 
     opened.append(b"k", b"value", 0, None, None, 6)
 
-    assert opened.segment.charged_bytes == opened.seal().charged_bytes == 6 + 128
+    (sealed,) = opened.seal()
+    assert opened.segment.charged_bytes == sealed.charged_bytes == 6 + 128
 
 
 def test_the_charge_covers_what_cpython_takes() -> None:
@@ -80,52 +94,92 @@ def test_a_lane_is_full_at_its_size_with_16_bytes_for_each_record() -> None:
     assert opened.append(None, b"v", 0, None, None, 1)
 
 
-def test_a_header_column_is_made_for_the_first_record_that_has_any() -> None:
-    opened = Opened(callback=first_callback)
+def test_a_record_with_headers_begins_a_wide_segment_and_the_next_joins_it() -> None:
+    opened = Opened()
 
-    opened.append(None, b"v", 0, None, first_callback, 1)
-    opened.append(None, b"w", 1, HEADERS, first_callback, 7)
-    opened.append(None, b"x", 2, None, first_callback, 1)
+    opened.append(None, b"v", 0, None, None, 1)
+    opened.append(None, b"w", 1, HEADERS, None, 7)
+    opened.append(None, b"x", 2, None, None, 1)
 
-    assert opened.segment.record_count == 3
-    sealed = opened.seal()
-    assert sealed.headers == [None, HEADERS, None]
-    assert sealed.values == [b"v", b"w", b"x"]
-    assert sealed.timestamps_ms == [0, 1, 2]
-    assert [sealed.callback_of(index) for index in range(3)] == [first_callback] * 3
+    first, second = opened.seal()
+    assert (first.values, first.headers) == ([b"v"], None)
+    assert second.values == [b"w", b"x"]
+    assert second.timestamps_ms == [1, 2]
+    assert second.headers == [HEADERS, None]
+    assert (second.callback, second.callbacks) == (None, None)
+
+
+def test_a_topic_that_once_had_headers_is_wide_from_the_next_segment_on() -> None:
+    opened = Opened()
+    opened.append(None, b"v", 0, None, None, 1)
+    opened.append(None, b"v", 0, HEADERS, None, 7)
+    opened.seal()
+
+    opened.append(None, b"v", 0, None, None, 1)
+    opened.append(None, b"v", 0, HEADERS, None, 7)
+
+    (sealed,) = opened.seal()
+    assert sealed.headers == [None, HEADERS]
 
 
 def test_empty_headers_are_none() -> None:
     opened = Opened()
 
     opened.append(None, b"v", 0, [], None, 1)
-    opened.append(None, b"v", 0, [], first_callback, 1)
+    opened.append(None, b"v", 0, HEADERS, None, 1)
+    opened.append(None, b"v", 0, [], None, 1)
 
-    assert opened.seal().headers is None
+    narrow, wide = opened.seal()
+    assert narrow.headers is None
+    assert wide.headers == [HEADERS, None]
 
 
 def test_one_callback_for_all_records_is_kept_once() -> None:
-    opened = Opened(callback=first_callback)
+    opened = Opened()
 
     opened.append(None, b"v", 0, None, first_callback, 1)
     opened.append(None, b"v", 0, None, first_callback, 1)
 
-    sealed = opened.seal()
+    (sealed,) = opened.seal()
     assert sealed.callback is first_callback
     assert sealed.callbacks is None
 
 
-def test_another_callback_makes_a_column_of_them() -> None:
-    opened = Opened(callback=first_callback)
+def test_a_method_is_one_callback_although_each_look_at_it_makes_another_object() -> None:
+    class Heard:
+        def of(self, _error: object, _message: object) -> None:
+            """Only told apart."""
+
+    heard, other, opened = Heard(), Heard(), Opened()
+
+    opened.append(None, b"v", 0, None, heard.of, 1)
+    opened.append(None, b"v", 0, None, heard.of, 1)
+    opened.append(None, b"w", 0, None, other.of, 1)
+
+    first, second = opened.seal()
+    assert (first.record_count, first.callback) == (2, heard.of)
+    assert second.callback == other.of
+
+
+def test_callbacks_of_their_own_make_a_column() -> None:
+    opened = Opened()
 
     opened.append(None, b"v", 0, None, first_callback, 1)
     opened.append(None, b"v", 0, None, second_callback, 1)
     opened.append(None, b"v", 0, None, None, 1)
     opened.append(None, b"v", 0, None, first_callback, 1)
 
-    sealed = opened.seal()
-    assert sealed.callbacks == [first_callback, second_callback, None, first_callback]
-    assert sealed.callback is None
+    first, second = opened.seal()
+    assert (first.callback, first.record_count) == (first_callback, 1)
+    assert second.callbacks == [second_callback, None, first_callback]
+    assert second.callback is None
+
+
+def test_a_segment_without_records_is_dropped() -> None:
+    opened = Opened()
+    opened.open()
+
+    assert opened.seal() == []
 
 
 def test_a_sealed_segment_knows_who_listens_to_which_record() -> None:

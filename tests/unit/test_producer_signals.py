@@ -1,0 +1,265 @@
+"""A signal handler that produces, flushes or raises in the middle of produce, flush and poll.
+
+The timer of the process strikes some thousand times a second, so that over a run a handler hits
+every place of the record path; what arrives is read back from the store and counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from blobmsg.clock import SystemClock
+from blobmsg.config import parse_settings
+from blobmsg.fetcher import decode_stored
+from blobmsg.format.notification import Limits, decode_notification
+from blobmsg.format.object_key import retention_class
+from blobmsg.kafka_settings import KafkaView
+from blobmsg.producer_pipeline import ProducerPipeline
+from blobmsg.resources import Stores
+from blobmsg.topic_directory import TopicFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TOPIC = "orders"
+PARTITIONS = 3
+STRIKE_S = 0.0003
+RUN_S = 3.0
+
+
+class Struck(Exception):
+    """What a handler raises, as Ctrl-C does."""
+
+
+class Kafka:
+    """The inner producer: acknowledges at the next poll, keeps the notifications."""
+
+    def __init__(self) -> None:
+        self.notifications: list[tuple[int, bytes]] = []
+        self._due: list[Callable[[], None]] = []
+        self._pause = threading.Event()
+
+    def produce(
+        self, _topic: str, *, value: bytes, partition: int, on_delivery: Any, **_: Any
+    ) -> None:
+        offset = len(self.notifications)
+        self.notifications.append((partition, value))
+        self._due.append(lambda: on_delivery(None, SimpleNamespace(offset=lambda: offset)))
+
+    def poll(self, timeout: float) -> int:
+        due, self._due = self._due, []
+        for acknowledge in due:
+            acknowledge()
+        if not due:
+            self._pause.wait(timeout)
+        return len(due)
+
+
+class Directory:
+    """Every topic has a few partitions."""
+
+    def read(self, _topic: str) -> TopicFacts:
+        return TopicFacts(
+            destination_zones=("",) * PARTITIONS,
+            unavailable=frozenset(),
+            retention_class=retention_class(3_600_000),
+            segment_ms=3_600_000,
+            is_compacted=False,
+            max_message_bytes=1_000_000,
+            is_complete=True,
+        )
+
+
+class Running:
+    """A pipeline with a store in memory."""
+
+    def __init__(self, name: str) -> None:
+        conf = {
+            "blobmsg.store.url": f"memory://{name}",
+            "blobmsg.route": "blob",
+            "blobmsg.batch.size.bytes": 65536,
+            "queue.buffering.max.kbytes": 4096,
+        }
+        settings, kafka_conf = parse_settings(conf, {})
+        self.kafka = Kafka()
+        self._stores = Stores(settings)
+        self.pipeline = ProducerPipeline(
+            self.kafka,
+            settings,
+            KafkaView.parse(kafka_conf),
+            directory=Directory(),  # type: ignore[arg-type]
+            stores=self._stores,
+            clock=SystemClock(),
+            name="test",
+            producer_id=bytes(16),
+        )
+        self.pipeline.start()
+
+    def produce(self, value: bytes, headers: Any = None, callback: Any = None) -> None:
+        self.pipeline.append(TOPIC, value[:1], value, -1, 1, headers, callback, len(value) + 1)
+
+    def arrived(self) -> list[tuple[int, bytes]]:
+        """Partition and value of all that was notified, in order."""
+        store = self._stores.get().store
+        found: list[tuple[int, bytes]] = []
+        for partition, data in self.kafka.notifications:
+            notification = decode_notification(data, Limits())
+            assert notification.key is not None
+            for part in notification.parts:
+                stored = store.get_range(notification.key, part.byte_range, deadline_ms=1 << 40)
+                segment = decode_stored(part, stored)
+                for index in range(segment.records):
+                    value = segment.value(index)
+                    assert value is not None
+                    found.append((partition, value))
+        return found
+
+
+@pytest.fixture
+def running(request: pytest.FixtureRequest) -> Iterator[Running]:
+    made = Running(f"signals-{abs(hash(request.node.name))}")
+    yield made
+    made.pipeline.stop(2.0)
+
+
+@contextmanager
+def struck(handler: Callable[[], object]) -> Iterator[None]:
+    """The handler runs in the main thread every STRIKE_S, but not inside of itself."""
+    is_running = False
+
+    def strike(_number: int, _frame: object) -> None:
+        nonlocal is_running
+        if not is_running:
+            is_running = True
+            try:
+                handler()
+            finally:
+                is_running = False
+
+    before = signal.signal(signal.SIGALRM, strike)
+    signal.setitimer(signal.ITIMER_REAL, STRIKE_S, STRIKE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def check_order(arrived: list[tuple[int, bytes]]) -> None:
+    """The numbers of each source ascend in each partition."""
+    last: dict[tuple[int, bytes], int] = defaultdict(lambda: -1)
+    for partition, value in arrived:
+        source, number = value[:1], int(value[1:9])
+        assert number > last[partition, source]
+        last[partition, source] = number
+
+
+@pytest.mark.parametrize("flushes", [False, True], ids=["produces", "produces and flushes"])
+def test_a_handler_may_use_the_producer_that_it_interrupts(running: Running, flushes: bool) -> None:
+    produced: Counter[bytes] = Counter()
+    told: Counter[bytes] = Counter()
+    numbers = itertools.count()
+
+    def on_delivery(error: object, message: Any) -> None:
+        assert error is None
+        told[message.value()] += 1
+
+    def handler() -> None:
+        number = next(numbers)
+        value = b"h%08d" % number + bytes(100)
+        headers = [("n", b"1")] if number % 3 == 0 else None
+        with suppress(BufferError):
+            running.produce(value, headers, on_delivery if number % 2 else None)
+            produced[value] += 1
+        if flushes and number % 50 == 0:
+            running.pipeline.flush(0.05)
+        elif number % 10 == 0:
+            running.pipeline.serve(0)
+
+    with struck(handler):
+        end = time.monotonic() + RUN_S
+        number = 0
+        while time.monotonic() < end:
+            value = b"m%08d" % number + bytes(100)
+            try:
+                running.produce(value, None, on_delivery if number % 7 == 0 else None)
+            except BufferError:
+                running.pipeline.serve(0.01)
+                continue
+            produced[value] += 1
+            number += 1
+            if number % 1000 == 0:
+                running.pipeline.serve(0)
+            if number % 20_000 == 0:
+                running.pipeline.flush(1)
+
+    assert running.pipeline.flush(20) == 0
+    arrived = running.arrived()
+    assert Counter(value for _, value in arrived) == produced
+    assert running.pipeline._memory.held_bytes == 0
+    assert all(count == 1 for count in told.values())
+    check_order([pair for pair in arrived if pair[1].startswith(b"m")])
+
+
+def test_a_handler_that_raises_loses_nothing_and_doubles_nothing(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What it raises inside of a finalizer goes there, and is no matter of ours.
+    monkeypatch.setattr(sys, "unraisablehook", lambda _unraisable: None)
+    returned: list[bytes] = []
+    raised: list[bytes] = []
+    told: Counter[bytes] = Counter()
+
+    def on_delivery(error: object, message: Any) -> None:
+        assert error is None
+        told[message.value()] += 1
+
+    def handler() -> None:
+        raise Struck
+
+    end = time.monotonic() + RUN_S
+    number = 0
+    strikes = 0
+    while time.monotonic() < end:
+        value = b"m%08d" % number + bytes(100)
+        number += 1
+        is_in_call = False
+        try:
+            with struck(handler):
+                for _ in range(2000):
+                    value = b"m%08d" % number + bytes(100)
+                    number += 1
+                    is_in_call = True
+                    with suppress(BufferError):
+                        running.produce(value, None, on_delivery)
+                        returned.append(value)
+                    is_in_call = False
+                    if number % 100 == 0:
+                        running.pipeline.serve(0)
+                    if number % 1500 == 0:
+                        running.pipeline.flush(0.5)
+        except Struck:
+            strikes += 1
+            if is_in_call and (not returned or returned[-1] != value):
+                raised.append(value)
+
+    assert strikes > 100
+    assert running.pipeline.flush(20) == 0
+    arrived = Counter(value for _, value in running.arrived())
+    assert set(arrived) >= set(returned)
+    assert set(arrived) <= {*returned, *raised}
+    assert set(arrived.values()) == {1}
+    assert running.pipeline._memory.held_bytes == 0
+    # A callback that was interrupted before its first line is not called again.
+    assert len(told) >= len(arrived) - strikes
+    assert all(count == 1 for count in told.values())
