@@ -103,7 +103,7 @@ class Commits:
                 with self._lock:
                     self.positions.committed(key, position, user_metadata)
             found[key] = position
-            del unresolved[key]
+            unresolved.pop(key, None)  # a partition may have been given twice
         return found, unresolved, refusals
 
     def commit(

@@ -295,25 +295,53 @@ class BlobProducer(_ProducerBase):
         """
         self._check_usable()
         check_messages(messages)
+        given = callback or on_delivery
         queued = 0
-        for message in messages:
-            own_callback = message.get("callback") or message.get("on_delivery")
-            try:
-                self.produce(
+        index = 0
+        while index < len(messages):
+            if partition.__class__ is int and topic in self._store_topics:
+                taken = self._pipeline.append_plain(
                     topic,
-                    message.get("value"),
-                    message.get("key"),
-                    message.get("partition", partition),
-                    own_callback or callback or on_delivery,
-                    timestamp=message.get("timestamp", 0),
-                    headers=message.get("headers"),
+                    messages,
+                    index,
+                    partition,
+                    _time_ns() // 1_000_000,
+                    given or self._default_on_delivery,
+                    self._record_max_bytes,
                 )
-                queued += 1
-            except BufferError:
-                message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
-            except KafkaException as error:
-                message["_error"] = error.args[0]
+                queued += taken - index
+                index = taken
+                if index == len(messages):
+                    break
+            queued += self._produce_message(topic, messages[index], partition, given)
+            index += 1
         return queued
+
+    def _produce_message(
+        self,
+        topic: str,
+        message: dict[str, Any],
+        partition: int,
+        callback: DeliveryCallback | None,
+    ) -> bool:
+        """Queue one message of a batch, or say in it why not."""
+        try:
+            self.produce(
+                topic,
+                message.get("value"),
+                message.get("key"),
+                message.get("partition", partition),
+                message.get("callback") or message.get("on_delivery") or callback,
+                timestamp=message.get("timestamp", 0),
+                headers=message.get("headers"),
+            )
+        except BufferError:
+            message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+        except KafkaException as error:
+            message["_error"] = error.args[0]
+        else:
+            return True
+        return False
 
     def _uses_store(self, topic: str) -> bool:
         uses = self._settings.uses_store(topic)

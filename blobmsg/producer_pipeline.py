@@ -17,6 +17,7 @@ import threading
 import time
 from contextlib import contextmanager
 from functools import partial
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -52,7 +53,7 @@ from blobmsg.thread_log import ThreadLog
 from blobmsg.uploader import Uploader, columns_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from blobmsg.clock import Clock
     from blobmsg.config import Settings
@@ -64,6 +65,9 @@ if TYPE_CHECKING:
     from blobmsg.topic_directory import TopicDirectory
 
 __all__ = ["ProducerPipeline"]
+
+# Of a message that is a key and a value.
+_PLAIN_FIELDS: Final = 2
 
 logger = logging.getLogger("blobmsg.producer")
 
@@ -310,6 +314,85 @@ class ProducerPipeline:
             is_due = is_urgent or lane.size_bytes >= lane.seal_at_bytes
         if is_due:
             self._do_and_wait(partial(self._seal, lane, is_urgent=is_urgent))
+
+    def append_plain(
+        self,
+        topic: str,
+        messages: Sequence[dict[str, Any]],
+        first: int,
+        partition: int,
+        timestamp_ms: int,
+        callback: Callable[..., Any] | None,
+        max_bytes: int,
+    ) -> int:
+        """Take records that have a key and a value and nothing else, under one lock.
+
+        Args:
+            topic: Their topic.
+            messages: dicts as in `BlobProducer.produce_batch`.
+            first: The place of the first one to take.
+            partition: Of all; -1 to let the partitioner choose.
+            timestamp_ms: Wall time in ms, of all.
+            callback: The delivery callback of all.
+            max_bytes: Largest key and value together.
+
+        Returns:
+            The place of the first one that was not taken: it is anything but plain, `append` has to
+            open a segment for it, or there is no room.
+        """
+        is_method = isinstance(callback, MethodType)  # another object for each look at it
+        full_lane: Lane | None = None
+        index = first
+        with self._lock:
+            known = self._usable.get(topic)
+            if known is None or self._is_deciding:
+                return first
+            memory, lanes = self._memory, known.lanes
+            if partition >= lanes.partition_count or (partition < 0 and not known.hashes_crc32):
+                return first
+            for index in range(first, len(messages)):
+                message = messages[index]
+                if message.__class__ is not dict or len(message) != _PLAIN_FIELDS:
+                    return index
+                try:
+                    key, value = message["key"], message["value"]
+                except KeyError:
+                    return index
+                if key.__class__ is not bytes or value.__class__ is not bytes or not key:
+                    return index
+                payload_bytes = len(key) + len(value)
+                if (
+                    payload_bytes > max_bytes
+                    or memory.records_bytes + payload_bytes > memory.records_ceiling_bytes
+                    or memory.records >= memory.limit_records
+                ):
+                    return index
+                place = crc32(key) % lanes.partition_count if partition < 0 else partition
+                # No call from here to the one that adds the record, as in `append`.
+                segment = lanes.open_segments[place]
+                if segment is None:
+                    return index
+                if segment.width == NARROW:
+                    if callback is not segment.callback and not (
+                        is_method and callback == segment.callback
+                    ):
+                        return index
+                    row: tuple[Any, ...] = (key, value, timestamp_ms)
+                else:
+                    row = (key, value, timestamp_ms, None, callback)
+                lane = segment.lane
+                lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+                payload_bytes += CHARGE_BYTES_PER_RECORD
+                segment.charged_bytes += payload_bytes
+                memory.records_bytes += payload_bytes
+                memory.records += 1
+                segment.rows.extend(row)
+                if lane.size_bytes >= lane.seal_at_bytes:
+                    full_lane = lane
+                    break
+        if full_lane is not None:
+            self._do_and_wait(partial(self._seal, full_lane, is_urgent=False))
+        return index + 1
 
     def _admit(self, topic: str, record: WaitingRecord) -> ProducedTopic | None:
         """Decide about a record that may have to wait; its topic, unless it was taken or put off.

@@ -117,7 +117,7 @@ def check_messages(messages: Any) -> None:
     """
     if not isinstance(messages, list):
         raise TypeError("messages must be a list")
-    if not all(isinstance(message, dict) for message in _untyped(messages)):
+    if not all(issubclass(kind, dict) for kind in set(map(type, _untyped(messages)))):
         raise TypeError("messages must be a list of dicts")
 
 

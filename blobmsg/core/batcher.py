@@ -164,7 +164,9 @@ class Batcher:
             if segment.fits(headers, callback):
                 return segment
             lanes.is_wide = True
-        lane = self._lane_of(lanes, partition, now_ms)
+            lane = segment.lane  # even if new records go to another by now: they stay in order
+        else:
+            lane = self._lane_of(lanes, partition, now_ms)
         if not lane.segments:
             lane.opened_ms = now_ms
         width = WIDE if lanes.is_wide or headers else NARROW

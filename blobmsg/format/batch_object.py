@@ -167,7 +167,7 @@ class EncodedSegment:
     topic: str
     partition: int
     destination_zone: str
-    chunks: tuple[bytes, ...]
+    chunks: Sequence[bytes]
     length_bytes: int
     records: int
     codec: Codec
@@ -219,7 +219,7 @@ def encode_object_segment(
         topic,
         partition,
         destination_zone,
-        tuple(chunks),
+        chunks,
         length_bytes,
         len(columns),
         codec,
@@ -281,30 +281,26 @@ def write_batch_object(
     if not segments:
         raise FormatError("a batch object has at least one segment")
     order = sorted(range(len(segments)), key=lambda number: _place_in_object(segments[number]))
-    starts = [0] * len(segments)
+    entries: dict[int, IndexEntry] = {}
     place = len(_OBJECT_HEADER)
     stream.seek(0)
     stream.write(_OBJECT_HEADER)
     for number in order:
         segment = segments[number]
-        starts[number] = place
         # At 1 KiB per chunk this takes a quarter of the CPU of joining into fresh memory, and so
         # holds the GIL for less time than the join needed it (bench/format.py).
         stream.writelines(segment.chunks)
         if stream.tell() != place + segment.length_bytes:
             raise FormatError("a segment's chunks are not as long as it says")
+        with stream.getbuffer() as written:  # while it is in the processor's cache
+            entries[number] = _entry(segment, ByteRange(place, segment.length_bytes), written)
         place += segment.length_bytes + stream.write(bytes(-segment.length_bytes % 8))
-    with stream.getbuffer() as written:
-        entries = [
-            _entry(segment, ByteRange(start, segment.length_bytes), written)
-            for segment, start in zip(segments, starts, strict=True)
-        ]
     index = _encode_index([entries[number] for number in order])
     stream.write(index)
     stream.write(
         _TRAILER.pack(place, len(index), crc32(index), OBJECT_VERSION, bytes(3), TRAILER_MAGIC)
     )
-    return stream.tell(), entries
+    return stream.tell(), [entries[number] for number in range(len(segments))]
 
 
 def index_range(trailer: bytes, object_length: int) -> ByteRange:

@@ -378,3 +378,19 @@ def _configure(batcher: Batcher, lanes: TopicLanes, zones: list[str]) -> None:
         segment_ms=0,
         is_plain=False,
     )
+
+
+def test_a_second_segment_of_a_partition_joins_the_lane_of_the_first() -> None:
+    batcher = make_batcher()
+    lanes = make_topic(batcher, zones=("az1",))
+    first = batcher.segment_for(lanes, 0, None, None, 0)
+    first.append(None, b"v", 0, None, None, 1)
+    make_topic_again = {"retention_class": lanes.retention_class, "segment_ms": 0}
+    batcher.configure_topic(lanes, destination_zones=("az2",), is_plain=False, **make_topic_again)
+
+    second = batcher.segment_for(lanes, 0, [("n", b"1")], None, 0)
+    second.append(None, b"w", 0, [("n", b"1")], None, 3)
+
+    # In a lane of its own it could be sealed, and notified, before what comes before it.
+    assert second is not first
+    assert [s.values for s in seal(batcher, first.lane)] == [[b"v"], [b"w"]]
