@@ -184,6 +184,9 @@ def judge(medians: Mapping[str, Mapping[str, Figures]]) -> list[Requirement]:
         if name.startswith("stock") and "callbacks" not in name
     ]
     ours = rate("blobmsg")
+    # As for stock, whose best is that of both calls.
+    ours_best = max((r for r in (ours, rate("blobmsg, produce_batch")) if r), default=None)
+    stock_best = max(stock_rates, default=None)
     tx_share = produce["blobmsg"]["tx_share"] if "blobmsg" in produce else None
 
     def cpu_ratio(call: str) -> float | None:
@@ -194,13 +197,25 @@ def judge(medians: Mapping[str, Mapping[str, Figures]]) -> list[Requirement]:
 
     return [
         Requirement(
-            "producing, wall, times stock's best",
+            "producing, wall, best call, times stock's best",
             4.0,
-            _ratio(ours, max(stock_rates, default=None)),
+            _ratio(ours_best, stock_best),
             True,
         ),
         Requirement(
-            "producing, wall, share of the raw PUT ceiling", 0.6, _ratio(ours, ceiling), True
+            "producing, wall, `produce`, times stock's best", 4.0, _ratio(ours, stock_best), True
+        ),
+        Requirement(
+            "producing, wall, best call, share of the raw PUT ceiling",
+            0.6,
+            _ratio(ours_best, ceiling),
+            True,
+        ),
+        Requirement(
+            "producing, wall, `produce`, share of the raw PUT ceiling",
+            0.6,
+            _ratio(ours, ceiling),
+            True,
         ),
         Requirement(
             "tx_bytes of the inner producer, share of the payload",

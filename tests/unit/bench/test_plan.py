@@ -23,6 +23,7 @@ def medians(**changes: Any) -> dict[str, Any]:
             "stock, best": {"mib_per_s": 50.0},
             "stock, best, callbacks": {"mib_per_s": 90.0},
             "blobmsg": {"mib_per_s": 200.0, "tx_share": 0.002},
+            "blobmsg, produce_batch": {"mib_per_s": 150.0},
         },
         "ceiling": {"store, 1 parallel": {"mib_per_s": 200.0}, "boto3, 4": {"mib_per_s": 333.0}},
         "consume": {
@@ -43,28 +44,37 @@ def verdicts(figures: dict[str, Any]) -> list[str]:
 
 
 def test_everything_exactly_at_its_limit_passes() -> None:
-    assert verdicts(medians()) == ["PASS"] * 5
+    assert verdicts(medians()) == ["PASS"] * 7
 
 
 def test_stocks_best_is_its_best_without_callbacks_whatever_it_is_called() -> None:
     figures = medians()
     figures["produce"]["stock, defaults"]["mib_per_s"] = 51.0
 
-    assert verdicts(figures)[0] == "FAIL"
+    assert verdicts(figures)[:2] == ["FAIL", "FAIL"]
+
+
+def test_our_best_call_counts_as_stocks_does() -> None:
+    figures = medians()
+    figures["produce"]["stock, defaults"]["mib_per_s"] = 51.0
+    figures["ceiling"]["boto3, 4"]["mib_per_s"] = 334.0
+    figures["produce"]["blobmsg, produce_batch"]["mib_per_s"] = 300.0
+
+    assert verdicts(figures)[:4] == ["PASS", "FAIL", "PASS", "FAIL"]
 
 
 def test_the_ceiling_is_the_best_of_all_ways_to_put() -> None:
     figures = medians()
     figures["ceiling"]["boto3, 4"]["mib_per_s"] = 334.0
 
-    assert verdicts(figures)[1] == "FAIL"
+    assert verdicts(figures)[2:4] == ["FAIL", "FAIL"]
 
 
 def test_more_tx_bytes_than_a_500th_fail() -> None:
-    assert verdicts(medians(produce__blobmsg__tx_share=0.00201))[2] == "FAIL"
+    assert verdicts(medians(produce__blobmsg__tx_share=0.00201))[4] == "FAIL"
 
 
-@pytest.mark.parametrize(("call", "at"), [("consume(1000)", 3), ("poll", 4)])
+@pytest.mark.parametrize(("call", "at"), [("consume(1000)", 5), ("poll", 6)])
 def test_each_way_of_consuming_is_judged_against_the_same_way_of_stock(call: str, at: int) -> None:
     figures = medians()
     figures["consume"][f"blobmsg, {call}"]["cpu_us_per_record"] *= 1.01
@@ -73,8 +83,8 @@ def test_each_way_of_consuming_is_judged_against_the_same_way_of_stock(call: str
 
 
 def test_what_was_not_run_is_not_measured_instead_of_passed() -> None:
-    assert verdicts({}) == ["not measured"] * 5
-    assert verdicts({"produce": medians()["produce"]})[1] == "not measured"
+    assert verdicts({}) == ["not measured"] * 7
+    assert verdicts({"produce": medians()["produce"]})[2] == "not measured"
 
 
 def test_a_line_says_measured_and_limit() -> None:

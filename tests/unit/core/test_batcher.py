@@ -385,8 +385,14 @@ def test_a_second_segment_of_a_partition_joins_the_lane_of_the_first() -> None:
     lanes = make_topic(batcher, zones=("az1",))
     first = batcher.segment_for(lanes, 0, None, None, 0)
     first.append(None, b"v", 0, None, None, 1)
-    make_topic_again = {"retention_class": lanes.retention_class, "segment_ms": 0}
-    batcher.configure_topic(lanes, destination_zones=("az2",), is_plain=False, **make_topic_again)
+    assert lanes.retention_class is not None
+    batcher.configure_topic(
+        lanes,
+        destination_zones=("az2",),
+        retention_class=lanes.retention_class,
+        segment_ms=0,
+        is_plain=False,
+    )
 
     second = batcher.segment_for(lanes, 0, [("n", b"1")], None, 0)
     second.append(None, b"w", 0, [("n", b"1")], None, 3)
