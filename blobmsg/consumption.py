@@ -526,9 +526,10 @@ class Consumption:
             (start,), unresolved = self._starts_of([partition])
             self.inner.seek(TopicPartition(*key, to_kafka(start)))  # raises if it is not assigned
             with self._lock:
+                first_kept = self._first_kept().get(key)
                 self._drop_taken(key)
                 flow = self._core.flows[key]
-                self._core.sought(key, start if start >= 0 else None)
+                self._core.sought(key, start if start >= 0 else None, first_kept)
                 was_unresolved = self._unresolved.pop(key, None) is not None
                 self._unresolved.update(unresolved)
             if unresolved:

@@ -25,14 +25,13 @@ __all__ = ["DeliveryReports", "kafka_error_of"]
 class _Serving:
     """The segment whose callbacks run now."""
 
-    __slots__ = ("begun", "indices", "message_of", "segment")
+    __slots__ = ("begun", "message_of", "segment")
 
     def __init__(self, segment: SealedSegment) -> None:
         self.segment = segment
-        # One iterator for all who serve: a callback that flushes, another thread, and the next
-        # call after an interrupt all go on at the next record.
-        self.indices = iter(range(segment.record_count))
-        self.begun = 0  # records whose callback has been called, or has nothing to be called
+        # Records whose callback has been called, or that have none. All who serve share it: a
+        # callback that flushes, another thread, the next call after an interrupt.
+        self.begun = 0
         self.message_of = _messages(segment)
 
 
@@ -130,14 +129,16 @@ class DeliveryReports:
     def _serve_segment(self, serving: _Serving, failures: list[Exception]) -> int:
         served = 0
         segment = serving.segment
-        for record_index in serving.indices:
-            serving.begun = record_index + 1
+        while (record_index := serving.begun) < segment.record_count:
             callback = segment.callback_of(record_index)
-            if callback is None:
-                continue
-            message = serving.message_of(record_index)
-            error = message.error()
-            if error is None and self._only_errors:
+            message = None if callback is None else serving.message_of(record_index)
+            error = None if message is None else message.error()
+            if serving.begun != record_index:
+                continue  # a callback that flushed, or another thread, was here meanwhile
+            # No call from the comparison to the callback's own: an interrupt comes before, and the
+            # record is told later, or inside of the callback.
+            serving.begun = record_index + 1
+            if callback is None or (error is None and self._only_errors):
                 continue
             served += 1
             try:

@@ -274,15 +274,23 @@ def _idempotence(view: KafkaView) -> dict[str, Any]:
     return ours
 
 
+_LINGER_MAX_MS: Final = 5  # librdkafka's default
+
+
 def _inner_times(settings: Settings, view: KafkaView) -> dict[str, Any]:
     if _is_refused_by_stock(view):
         return {}
     budget = TimeBudget.of(settings, view)
     inner_ms = budget.inner_message_timeout_ms
     times: dict[str, Any] = {"message.timeout.ms": inner_ms}
-    # librdkafka insists on linger < timeout. The user's is smaller than T but maybe not than T/2.
-    if inner_ms and view.is_set("linger.ms") and view.linger_ms >= inner_ms:
-        times["linger.ms"] = inner_ms / 2
+    # What leaves for a partition comes in waves that are one batch each, and the next waits for the
+    # answers of the last: a longer linger fills no batch, it only delays. And librdkafka insists on
+    # linger < timeout; the user's is smaller than T but maybe not than T/2.
+    linger_ms = min(view.linger_ms, _LINGER_MAX_MS)
+    if inner_ms:
+        linger_ms = min(linger_ms, inner_ms / 2)
+    if view.is_set("linger.ms") and linger_ms < view.linger_ms:
+        times["linger.ms"] = linger_ms
     return times
 
 

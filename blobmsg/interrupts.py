@@ -49,10 +49,11 @@ def ctrl_c_waits() -> Generator[None]:
         signal.signal(signal.SIGINT, _wait)
         yield
     finally:
-        signal.signal(signal.SIGINT, _waiting.handler)
-        if _waiting.has_come:
-            _waiting.has_come = False
-            _waiting.handler(signal.SIGINT, None)
+        has_come, _waiting.has_come = _waiting.has_come, False
+        if _current_handler() is _wait:  # else the application has set another one meanwhile
+            signal.signal(signal.SIGINT, _waiting.handler)
+            if has_come:
+                _waiting.handler(signal.SIGINT, None)
 
 
 @contextlib.contextmanager

@@ -36,8 +36,10 @@ from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.record_arguments import (
     bytes_of,
+    check_fields,
     check_messages,
     checked_numbers,
+    is_plain,
     normalized_headers,
     too_large,
 )
@@ -295,6 +297,9 @@ class BlobProducer(_ProducerBase):
         """
         self._check_usable()
         check_messages(messages)
+        for message in messages:
+            if not is_plain(message):
+                check_fields(message)  # before the first is queued, as stock
         given = callback or on_delivery
         queued = 0
         index = 0
@@ -444,21 +449,35 @@ class BlobProducer(_ProducerBase):
             if self._unusable is _CLOSED:
                 return True
             raise RuntimeError(self._unusable)
-        with self._lock:
-            if self._is_closing:
-                return True  # another thread, or a callback of this close, is at it
-            self._is_closing = True
-        timeout_s = self._message_timeout_s or -1.0
+        if self._is_closing:
+            return True  # another thread, or a callback of this close, is at it
+        self._is_closing = True  # without a call in between: nor can an interrupt come
         try:
-            self._flush(timeout_s)
-        finally:
+            failure = self._flush_to_the_end(self._message_timeout_s or None)
+        finally:  # Ctrl-C gives up
             remaining = len(self)
             self._unusable = _CLOSED
             _open.discard(self)
             self._release()
             if remaining:
                 logger.warning("closed with %d records undelivered", remaining)
+        if failure is not None:
+            raise failure
         return True
+
+    def _flush_to_the_end(self, timeout_s: float | None) -> Exception | None:
+        """Flush, whatever callbacks raise; the first that one has raised."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        first: Exception | None = None
+        while True:
+            try:
+                self._flush(_rest_s(deadline))
+            except Exception as failure:  # noqa: BLE001, PERF203  (`close` raises it at the end)
+                first = first or failure
+                if self._pipeline.is_fatal or (deadline and time.monotonic() >= deadline):
+                    return first
+            else:
+                return first
 
     def _release(self) -> None:
         self._pipeline.stop(_STOP_TIMEOUT_S)

@@ -127,6 +127,8 @@ class ProducerPipeline:
         self._is_seal_due = False  # of everything; asked for, not yet done
         self._wake = Wakeup()
         self._jobs = JobThread(self._run, f"{name}-sealer")
+        # Handlers of log lines are the user's: they may wait for whom the sealer must not wait.
+        self._log_lines = JobThread(self._run, f"{name}-log")
         self._is_stopping = False
         self._fatal: KafkaError | None = None
         self._acknowledged_silently = 0
@@ -225,6 +227,7 @@ class ProducerPipeline:
         """Start the threads."""
         self._uploader.start()
         self._jobs.start()
+        self._log_lines.start()
         self._notifier_thread.start()
         self._producer_topics.start()
 
@@ -345,7 +348,7 @@ class ProducerPipeline:
         index = first
         with self._lock:
             known = self._usable.get(topic)
-            if known is None or self._is_deciding:
+            if known is None or self._is_deciding or partition < -1:
                 return first
             memory, lanes = self._memory, known.lanes
             if partition >= lanes.partition_count or (partition < 0 and not known.hashes_crc32):
@@ -402,26 +405,35 @@ class ProducerPipeline:
             KafkaException: The topic does not exist, or nothing works any more.
         """
         if self._is_deciding:  # by a finalizer, on one of our own threads, inside the core
-            self._jobs.put(
-                partial(
-                    self.append,
-                    topic,
-                    record.key,
-                    record.value,
-                    record.partition,
-                    record.timestamp_ms,
-                    record.headers,
-                    record.callback,
-                    record.payload_bytes,
-                    record.is_urgent,
-                )
-            )
+            self._jobs.put(partial(self._append_deferred, topic, record))
             return None
         self._raise_fatal()
         if self._memory.is_full_for(record.payload_bytes):
             self._request_seal()
             raise BufferError("Local: Queue full")
         return self._producer_topics.add_waiting(topic, record)
+
+    def _append_deferred(self, topic: str, record: WaitingRecord) -> None:
+        try:
+            self.append(
+                topic,
+                record.key,
+                record.value,
+                record.partition,
+                record.timestamp_ms,
+                record.headers,
+                record.callback,
+                record.payload_bytes,
+                record.is_urgent,
+            )
+        except (BufferError, KafkaException) as error:
+            self._log_later(
+                f"a record that a finalizer produced to {topic} is lost: {error}", cause="finalizer"
+            )
+
+    def _is_own_thread(self) -> bool:
+        """Whether a finalizer has called on a thread of ours, which can't wait for itself."""
+        return threading.current_thread().name.startswith(f"{self._name}-")
 
     # --- the core, on our own threads -------------------------------------------------------------
 
@@ -593,7 +605,8 @@ class ProducerPipeline:
                     f"a thread of {self._name} ended by a defect: {type(error).__name__}: {error}",
                     fatal=True,
                 )
-            self._usable.clear()  # so that `append` finds out
+            self._usable.clear()  # so that `append` finds out; and nobody fills it again
+            self._producer_topics.stop()
             self._tell()
 
     # --- the notifier thread ------------------------------------------------------------------
@@ -630,12 +643,19 @@ class ProducerPipeline:
             not_freed = sum(segment.record_count for segment in tuple(self.reports.served))
             return records - not_freed + len(self.reports)
 
+    @property
+    def is_fatal(self) -> bool:
+        """Whether a defect has ended one of the threads."""
+        return self._fatal is not None
+
     def serve(self, timeout_s: float) -> int:
         """Run due callbacks; wait for the first one at most `timeout_s` (negative: no limit).
 
         Returns:
             Events served; records without a callback that were acknowledged count too.
         """
+        if self._is_own_thread():
+            return 0
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
         with self._news.listening() as news:
             while True:
@@ -667,6 +687,9 @@ class ProducerPipeline:
         Returns:
             What remains undelivered.
         """
+        if self._is_own_thread():
+            self._request_seal()
+            return self.undelivered
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
         is_first = True
         with self._news.listening() as news:
@@ -720,7 +743,7 @@ class ProducerPipeline:
 
     def _log_later(self, text: str, *, cause: str) -> None:
         """Log without the lock, which no user's handler should find held."""
-        self._jobs.put(partial(self._log_once, text, cause=cause))
+        self._log_lines.put(partial(self._log_once, text, cause=cause))
 
     def _log_once(self, text: str, *, cause: str) -> None:
         now = time.monotonic()
@@ -733,8 +756,11 @@ class ProducerPipeline:
         self._is_stopping = True
         self._wake.set()
         self._jobs.stop()
+        self._log_lines.stop()
         self._producer_topics.stop()
         self._uploader.stop()
+        if self._is_own_thread():
+            return
         deadline = time.monotonic() + timeout_s
         self._notifier_thread.join(max(0.0, deadline - time.monotonic()))
         self._jobs.join(max(0.0, deadline - time.monotonic()))

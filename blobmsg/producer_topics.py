@@ -280,10 +280,12 @@ class ProducerTopics:
     def _read(self, name: str, topic: ProducedTopic) -> None:
         error: KafkaError | None = None
         facts: TopicFacts | None = None
+        is_unknown = False
         try:
             facts = self._directory.read(name)
-        except UnknownTopic:
+        except UnknownTopic:  # said by a broker
             error = KafkaError(KafkaError._UNKNOWN_TOPIC)
+            is_unknown = True
         except KafkaException as failure:
             error = failure.args[0]
         if facts is not None and facts.is_compacted and not topic.lanes.is_plain:
@@ -298,7 +300,7 @@ class ProducerTopics:
                 self._take_facts(topic, facts, now_ms)
             elif error is not None:
                 self._retry(topic, error, now_ms)
-            if facts is not None or error is None or error.code() > 0:
+            if facts is not None or error is None or is_unknown or error.code() > 0:
                 self._core.presence.metadata_read(is_waiting=self._has_in_flight())
             self._tell()
 

@@ -85,9 +85,8 @@ def checked_numbers(partition: Any, timestamp: Any) -> tuple[int, int]:
         TypeError: One is no int.
         KafkaException: `_UNKNOWN_PARTITION` below -1.
     """
-    for number in (partition, timestamp):
-        if not isinstance(number, int):
-            raise TypeError(f"{_type_name(number)!r} object cannot be interpreted as an integer")
+    _check_integer(partition)
+    _check_integer(timestamp)
     if partition < -1:
         raise KafkaException(
             KafkaError(
@@ -119,6 +118,36 @@ def check_messages(messages: Any) -> None:
         raise TypeError("messages must be a list")
     if not all(issubclass(kind, dict) for kind in set(map(type, _untyped(messages)))):
         raise TypeError("messages must be a list of dicts")
+
+
+def is_plain(message: dict[str, Any]) -> bool:
+    """Whether a message has a key and a value of bytes, and nothing else."""
+    return (
+        len(message) == 2
+        and message.get("key").__class__ is bytes
+        and message.get("value").__class__ is bytes
+    )
+
+
+def check_fields(message: dict[str, Any]) -> None:
+    """Check the fields of one message of a batch as `produce` does.
+
+    Raises:
+        TypeError: One has a wrong type.
+        ValueError: Headers are malformed.
+    """
+    for name in ("value", "key"):
+        if message.get(name) is not None:
+            bytes_of(message[name], name)
+    if message.get("headers") is not None:
+        normalized_headers(message["headers"])
+    _check_integer(message.get("partition", -1))
+    _check_integer(message.get("timestamp", 0))
+
+
+def _check_integer(number: Any) -> None:
+    if not isinstance(number, int):
+        raise TypeError(f"{_type_name(number)!r} object cannot be interpreted as an integer")
 
 
 def _type_name(value: Any) -> str:

@@ -20,7 +20,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from blobmsg.core.flow import Entry, EntryState, Failure, FailureKind, Flow, FlowKey, Run
-from blobmsg.core.offsets import records_to_skip, remaining_records, to_kafka, to_virtual
+from blobmsg.core.offsets import (
+    VirtualOffset,
+    records_to_skip,
+    remaining_records,
+    to_kafka,
+    to_virtual,
+)
 from blobmsg.core.prefetch import FetchSection, Prefetch, size_bytes_of
 from blobmsg.core.sequences import Sequences
 
@@ -148,10 +154,19 @@ class Debatcher:
         if flow is not None:
             self._drop_read_ahead(flow)
 
-    def sought(self, key: FlowKey, position: int | None) -> None:
-        """Go on at another position; what was read ahead is dropped."""
+    def sought(self, key: FlowKey, position: int | None, first_kept: int | None = None) -> None:
+        """Go on at another position; what was read ahead is dropped.
+
+        Args:
+            key: An assigned partition.
+            position: Where to; None: where Kafka's client begins by itself.
+            first_kept: The first offset that was handed out to the shell but not to the user: the
+                position before the seek does not count it.
+        """
         flow = self._flows[key]
         flow.position_before_seek = flow.stored_position()
+        if flow.position_before_seek is not None and first_kept is not None:
+            flow.position_before_seek = min(flow.position_before_seek, VirtualOffset(first_kept))
         self._drop_read_ahead(flow)
         flow.settled_position = None
         flow.needed_position = position

@@ -34,6 +34,7 @@ class KafkaPresence:
         self._away_after_ms = away_after_ms
         self._down_since_ms: int | None = None  # no broker is connected
         self._silent_since_ms: int | None = None  # something is handed over, nothing is answered
+        self._next_probe_ms = 0
 
     def handed_over(self, now_ms: int) -> None:
         """The inner producer has something to send, after it had nothing."""
@@ -68,6 +69,20 @@ class KafkaPresence:
     def is_away(self, now_ms: int) -> bool:
         """Whether nothing new should be stored."""
         return self._has_lasted(self._away_after_ms, now_ms)
+
+    def may_store(self, now_ms: int) -> bool:
+        """Whether a new object may be begun now; also as a probe, now and then.
+
+        Silence may be that of one partition without a leader, while the others would be answered
+        if only something of theirs were stored. So as long as brokers are connected one object at a
+        time goes; one answer ends the silence.
+        """
+        if not self.is_away(now_ms):
+            return True
+        if self._down_since_ms is not None or now_ms < self._next_probe_ms:
+            return False
+        self._next_probe_ms = now_ms + self._away_after_ms
+        return True
 
     def _has_lasted(self, duration_ms: int, now_ms: int) -> bool:
         return any(

@@ -302,7 +302,7 @@ class Notifier:
         if wave.refused:
             actions = self._judge(queue, wave, now_ms)
         else:
-            queue.suspects_at_once *= 2
+            queue.suspects_at_once = min(WAVE_MESSAGES, 2 * queue.suspects_at_once)
         return actions + self._advance(queue, now_ms)
 
     def _judge(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> list[ProducerAction]:

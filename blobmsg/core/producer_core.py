@@ -204,7 +204,7 @@ class ProducerCore:
 
         Not while Kafka is away (`KafkaPresence`), nor while memory is short.
         """
-        if self.presence.is_away(now_ms) or not self.memory.may_encode(batch.size_bytes):
+        if not self.memory.may_encode(batch.size_bytes) or not self.presence.may_store(now_ms):
             return False
         self._reserved.add(batch.number)
         self.memory.charge_object(batch.size_bytes)

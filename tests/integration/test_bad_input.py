@@ -252,6 +252,8 @@ _WRONG_PRODUCER_CALLS: dict[str, Callable[[Any, str], Any]] = {
     "flush('1')": lambda p, t: p.flush("1"),
     "produce_batch(t, None)": lambda p, t: p.produce_batch(t, None),
     "produce_batch(t, [5])": lambda p, t: p.produce_batch(t, [5]),
+    "produce_batch(value=5)": lambda p, t: p.produce_batch(t, [{"value": b"v"}, {"value": 5}]),
+    "produce_batch(key=5)": lambda p, t: p.produce_batch(t, [{"value": b"v"}, {"key": 5}]),
 }
 
 

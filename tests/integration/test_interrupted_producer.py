@@ -80,6 +80,9 @@ def test_ctrl_c_is_heard_at_once_and_what_was_reported_is_there(
         # Given up with the close; what was reported is there, and maybe some more.
         assert values[: len(outcome["delivered"])] == outcome["delivered"]
     else:
-        assert values == outcome["delivered"]
+        # As with stock, an interrupt inside of a callback is the end of that call of it.
+        missing = set(values) - set(outcome["delivered"])
+        assert len(missing) <= 1
+        assert [value for value in values if value not in missing] == outcome["delivered"]
     if call == "flush":
         assert len(values) == COUNT

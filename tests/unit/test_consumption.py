@@ -241,6 +241,27 @@ def test_a_seek_in_a_callback_drops_what_that_consume_had_gathered(
     assert consumption.position_of((TOPIC, 0)) == 8 * FULL
 
 
+def test_what_a_seek_drops_of_an_interrupted_consume_is_not_committed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = Kafka(4)
+    consumption = consumption_of(kafka)
+    assert values(consumption.consume(1, 1.0)) == [0]
+
+    def interrupts(_deadline: float) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(consumption, "_wait", interrupts)
+        with pytest.raises(KeyboardInterrupt):
+            consumption.consume(10, 1.0)  # has gathered the other three
+
+    consumption.seek(TopicPartition(TOPIC, 0, 0))
+
+    (change,) = consumption.stored_changes([(TOPIC, 0)])
+    assert change.kafka_offset == 1
+
+
 # --- committed positions --------------------------------------------------------------------------
 
 

@@ -94,9 +94,9 @@ def test_a_transactional_producer_splits_its_transactions_timeout() -> None:
 
 
 def test_the_inner_producer_is_idempotent_with_half_of_the_time() -> None:
-    assert inner_producer({"bootstrap.servers": "b:1", "linger.ms": 50}) == {
+    assert inner_producer({"bootstrap.servers": "b:1", "linger.ms": 3}) == {
         "bootstrap.servers": "b:1",
-        "linger.ms": 50,
+        "linger.ms": 3,
         "enable.idempotence": True,
         "acks": -1,
         "message.timeout.ms": 150_000,
@@ -196,11 +196,15 @@ def test_a_backpressure_threshold_that_idempotence_forbids_is_dropped() -> None:
 
 
 def test_a_linger_that_half_of_the_time_can_not_hold_is_shortened() -> None:
-    inner = inner_producer({"message.timeout.ms": 1000, "linger.ms": 700})
+    inner = inner_producer({"message.timeout.ms": 8, "linger.ms": 7})
 
     confluent_kafka.Producer(inner)
-    assert inner["message.timeout.ms"] == 500
-    assert inner["linger.ms"] == 250
+    assert inner["message.timeout.ms"] == 4
+    assert inner["linger.ms"] == 2
+
+
+def test_a_long_linger_fills_no_batch_and_is_shortened() -> None:
+    assert inner_producer({"linger.ms": 500})["linger.ms"] == 5
 
 
 @pytest.mark.parametrize(

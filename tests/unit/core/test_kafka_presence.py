@@ -58,3 +58,24 @@ def test_a_topic_read_brings_it_back_when_nothing_waits_for_an_answer() -> None:
     assert presence.is_away(3000)  # it answers, but acknowledges nothing
     presence.metadata_read(is_waiting=False)
     assert not presence.is_away(1 << 40)
+
+
+def test_silence_alone_lets_a_probe_through_now_and_then() -> None:
+    presence = KafkaPresence()
+    presence.handed_over(0)
+
+    asked = range(0, 4 * AWAY_AFTER_MS, 100)
+    stored = [now_ms for now_ms in asked if presence.may_store(now_ms)]
+
+    assert stored[: AWAY_AFTER_MS // 100] == list(range(0, AWAY_AFTER_MS, 100))
+    assert len(stored) == AWAY_AFTER_MS // 100 + 3
+    presence.answered(5 * AWAY_AFTER_MS, has_more=False)
+    assert presence.may_store(5 * AWAY_AFTER_MS + 1)
+
+
+def test_no_broker_lets_no_probe_through() -> None:
+    presence = KafkaPresence()
+    presence.handed_over(0)
+    presence.all_brokers_down(0)
+
+    assert not any(presence.may_store(AWAY_AFTER_MS * n) for n in range(1, 9))

@@ -1,0 +1,45 @@
+"""The messages of a batch: what is plain, and what is refused before the first is queued."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from blobmsg.record_arguments import check_fields, is_plain
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"value": b"v"},
+        {"key": None, "value": b"v"},
+        {"key": "text", "value": b"v"},
+        {"key": b"k", "value": b"v", "partition": 1},
+        {"key": b"k", "headers": []},
+    ],
+    ids=str,
+)
+def test_only_bytes_for_key_and_value_are_plain(message: dict[str, Any]) -> None:
+    assert not is_plain(message)
+    assert is_plain({"value": b"", "key": b"k"})
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"value": 5},
+        {"key": 5.0},
+        {"value": b"v", "partition": "1"},
+        {"value": b"v", "timestamp": None},
+        {"value": b"v", "headers": 7},
+    ],
+    ids=str,
+)
+def test_wrong_fields_are_refused(message: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        check_fields(message)
+
+
+def test_what_the_broker_or_the_partitioner_refuses_is_no_wrong_field() -> None:
+    check_fields({"value": "text", "key": None, "partition": -5, "timestamp": 0, "headers": {}})
