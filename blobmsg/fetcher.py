@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
 
+from blobmsg.cache.part_buffers import SMALLEST_BYTES, PartBuffer, PartBuffers
 from blobmsg.core.debatcher import Failure, FailureKind
 from blobmsg.core.offsets import virtual_offset_of_first
 from blobmsg.errors import (
@@ -38,8 +39,10 @@ from blobmsg.message import RecordsView
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from mmap import mmap
 
     from blobmsg.cache.base import Cache
+    from blobmsg.cache.part_buffers import StoredPart
     from blobmsg.clock import Clock
     from blobmsg.core.debatcher import Entry, FetchSection
     from blobmsg.format.part import Part
@@ -57,6 +60,9 @@ logger = logging.getLogger("blobmsg.fetcher")
 # wrong three times is wrong in the store.
 _ATTEMPTS_ON_MISMATCH: Final = 3
 _STALE: Final = Failure(FailureKind.TRANSIENT, None)
+# Free memory kept for the next parts, about two objects', and when the rest of a pause gets it.
+_KEEP_BYTES: Final = 32 << 20
+_IDLE_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,7 @@ class Fetcher:
         self._cache = cache
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
+        self._buffers = PartBuffers(_KEEP_BYTES)
         self._jobs: queue.SimpleQueue[FetchSection | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[FetchResult] = queue.SimpleQueue()
         self._results: deque[FetchResult] = deque()  # out of `_done`, not taken yet
@@ -163,7 +170,11 @@ class Fetcher:
 
     def _run(self) -> None:
         while True:
-            section = self._jobs.get()
+            try:
+                section = self._jobs.get(timeout=_IDLE_S)
+            except queue.Empty:
+                self._buffers.drop_free()
+                continue
             if section is None:
                 return
             try:
@@ -187,40 +198,61 @@ class Fetcher:
         if cached is not None:
             return cached
         try:
-            data = self._get(lease, section.key, section.section)
+            found = self._read(lease, section)
         except BlobmsgError as error:
             return [self._classify(error, section, part, entry) for entry, _, part in section.parts]
-        decoded = [_decode_in_place(section, item, data) for item in section.parts]
-        if self._cache is not None:
-            self._fill_right(self._cache, lease.url, section, data, decoded)
-        return [
-            self._fetch_again(lease, section, item, found)
-            if isinstance(found, FormatError)
-            else found
-            for item, found in zip(section.parts, decoded, strict=True)
-        ]
+        outcomes: list[RecordsView | Failure] = []
+        for item, stored in zip(section.parts, found, strict=True):
+            decoded = None if stored is None else _decode(item, stored)
+            if isinstance(decoded, RecordsView):
+                self._keep(lease, section, decoded, item)
+                outcomes.append(decoded)
+            else:
+                outcomes.append(self._fetch_again(lease, section, item, decoded))
+        return outcomes
 
-    def _fill_right(
-        self,
-        cache: Cache,
-        store: str,
-        section: FetchSection,
-        data: bytes,
-        decoded: Sequence[RecordsView | FormatError],
+    def _read(self, lease: StoreLease, section: FetchSection) -> list[StoredPart | None]:
+        """Get a section by one request, each part into memory of its own.
+
+        So a part that is held for long holds nothing of its neighbours.
+
+        Returns:
+            For each of its parts the bytes; None for one that overlaps another (nobody writes such
+            notifications).
+        """
+        targets: list[memoryview] = []
+        filled: dict[ByteRange, bytearray | PartBuffer] = {}
+        reached = section.section.start
+        for _, _, part in section.parts:
+            place = part.byte_range
+            if place.start < reached:
+                continue  # a notification that came twice, or one that overlaps
+            if place.start > reached:
+                targets.append(memoryview(bytearray(place.start - reached)))
+            target = filled[place] = self._target(place.length)
+            targets.append(target.view() if isinstance(target, PartBuffer) else memoryview(target))
+            reached = place.end
+        if reached < section.section.end:
+            targets.append(memoryview(bytearray(section.section.end - reached)))
+        lease.store.read_range(
+            section.key, section.section, targets, deadline_ms=self._deadline_ms()
+        )
+        finished = {place: _finished(target) for place, target in filled.items()}
+        return [finished.get(part.byte_range) for _, _, part in section.parts]
+
+    def _target(self, length_bytes: int) -> bytearray | PartBuffer:
+        if length_bytes < SMALLEST_BYTES:
+            return bytearray(length_bytes)
+        return self._buffers.take(length_bytes)
+
+    def _deadline_ms(self) -> int:
+        return self._clock.now_ms() + self._request_timeout_ms
+
+    def _keep(
+        self, lease: StoreLease, section: FetchSection, view: RecordsView, item: _Item
     ) -> None:
-        """Keep the section; when a part of it is wrong, only the parts that are right."""
-        if not any(isinstance(found, FormatError) for found in decoded):
-            cache.fill(store, section.key, section.section, data)
-            return
-        for (_, _, part), found in zip(section.parts, decoded, strict=True):
-            if not isinstance(found, FormatError):
-                start = part.byte_range.start - section.section.start
-                piece = data[start : start + part.byte_range.length]
-                cache.fill(store, section.key, part.byte_range, piece)
-
-    def _get(self, lease: StoreLease, key: str, byte_range: ByteRange) -> bytes:
-        deadline_ms = self._clock.now_ms() + self._request_timeout_ms
-        return lease.store.get_range(key, byte_range, deadline_ms=deadline_ms)
+        if self._cache is not None:
+            self._cache.fill(lease.url, section.key, item[2].byte_range, view.stored)
 
     def _from_cache(
         self, lease: StoreLease, section: FetchSection
@@ -233,37 +265,45 @@ class Fetcher:
             found = self._cache.get(lease.url, section.key, part.byte_range)
             if found is None:
                 return None
-            data = found if isinstance(found, bytes) else bytes(found)
-            try:
-                views.append(decode_part(entry, part_index, part, data, 0))
-            except FormatError:
+            decoded = _decode((entry, part_index, part), found)
+            if not isinstance(decoded, RecordsView):
                 self.mismatches += 1
                 self._cache.evict(lease.url, section.key, part.byte_range)
                 return None
+            views.append(decoded)
         self.cache_hits += 1
         return views
 
     def _fetch_again(
-        self, lease: StoreLease, section: FetchSection, item: _Item, problem: FormatError
+        self, lease: StoreLease, section: FetchSection, item: _Item, problem: FormatError | None
     ) -> RecordsView | Failure:
-        """Fetch one part by itself, past all caches, as long as its bytes are wrong."""
-        entry, part_index, part = item
-        for _ in range(_ATTEMPTS_ON_MISMATCH - 1):
+        """Fetch one part by itself, past all caches, as long as its bytes are wrong.
+
+        Args:
+            lease: Of the store.
+            section: Where the part was.
+            item: The part.
+            problem: What is wrong with it; None when it has not been fetched yet.
+        """
+        entry, _, part = item
+        attempts = _ATTEMPTS_ON_MISMATCH - (problem is not None)
+        for _ in range(attempts):
             if isinstance(problem, UnsupportedFormatError):
                 break
-            self.mismatches += 1
+            self.mismatches += problem is not None
+            target = self._target(part.byte_range.length)
+            view = target.view() if isinstance(target, PartBuffer) else memoryview(target)
             try:
-                data = self._get(lease, section.key, part.byte_range)
+                lease.store.read_range(
+                    section.key, part.byte_range, [view], deadline_ms=self._deadline_ms()
+                )
             except BlobmsgError as error:
                 return self._classify(error, section, part, entry)
-            try:
-                view = decode_part(entry, part_index, part, data, 0)
-            except FormatError as error:
-                problem = error
-                continue
-            if self._cache is not None:
-                self._cache.fill(lease.url, section.key, part.byte_range, data)
-            return view
+            decoded = _decode(item, _finished(target))
+            if isinstance(decoded, RecordsView):
+                self._keep(lease, section, decoded, item)
+                return decoded
+            problem = decoded
         if isinstance(problem, UnsupportedFormatError):
             return _failure(UnsupportedFormat(str(problem)), section, part, entry)
         self.mismatches += 1
@@ -306,20 +346,19 @@ def _where(section: FetchSection, part: Part, entry: Entry, text: str) -> str:
     )
 
 
-def _decode_in_place(section: FetchSection, item: _Item, data: bytes) -> RecordsView | FormatError:
-    """Decode one part of a section, or return what is wrong with it."""
-    entry, part_index, part = item
-    start, length = part.byte_range.start - section.section.start, part.byte_range.length
-    if part.codec is Codec.NONE and 2 * length < len(data):
-        # Decoded in place it would keep the whole section in memory, charged as a small part.
-        data, start = data[start : start + length], 0
+def _finished(target: bytearray | PartBuffer) -> StoredPart:
+    return target if isinstance(target, PartBuffer) else bytes(target)
+
+
+def _decode(item: _Item, stored: StoredPart) -> RecordsView | FormatError:
+    """Decode a part, or return what is wrong with it."""
     try:
-        return decode_part(entry, part_index, part, data, start)
+        return decode_part(*item, stored, 0)
     except FormatError as error:
         return error
 
 
-def decode_stored(part: Part, data: bytes, start: int = 0) -> Segment:
+def decode_stored(part: Part, data: bytes | mmap, start: int = 0) -> Segment:
     """Check and decode one segment's bytes, headers included.
 
     Args:
@@ -348,19 +387,22 @@ def decode_stored(part: Part, data: bytes, start: int = 0) -> Segment:
     return segment
 
 
-def decode_part(entry: Entry, part_index: int, part: Part, data: bytes, start: int) -> RecordsView:
+def decode_part(
+    entry: Entry, part_index: int, part: Part, stored: StoredPart, start: int
+) -> RecordsView:
     """Check and decode one segment.
 
     Args:
         entry: Its notification's entry.
         part_index: Which part of the notification.
         part: What the notification says of it.
-        data: Bytes that hold it, as stored.
-        start: Where it begins in `data`.
+        stored: Bytes that hold it, as stored.
+        start: Where it begins in `stored`.
 
     Raises:
         FormatError: Its checksum or its bytes are wrong.
     """
+    data = stored.data if isinstance(stored, PartBuffer) else stored
     segment = decode_stored(part, data, start)
     notification, context = entry.notification, entry.context
     before = 0
@@ -372,6 +414,7 @@ def decode_part(entry: Entry, part_index: int, part: Part, data: bytes, start: i
         topic,
         partition,
         segment,
+        stored,
         first_virtual_offset=first,
         first_record_index=before,
         timestamp_type=context.timestamp_type,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TypeAlias
 
+    from blobmsg.cache.part_buffers import StoredPart
     from blobmsg.format.segment import Segment
 
     HeadersType: TypeAlias = (
@@ -246,6 +247,7 @@ class RecordsView:
         topic: Its topic.
         partition: Its partition.
         segment: The decoded records.
+        stored: Whose bytes they are; kept, for they are used again when it is gone.
         first_virtual_offset: Of the segment's first record.
         first_record_index: Of the segment's first record in its notification.
         timestamp_type: One of confluent_kafka's TIMESTAMP_*.
@@ -264,6 +266,7 @@ class RecordsView:
         "partition",
         "records",
         "segment",
+        "stored",
         "timestamp_type",
         "timestamps_ms",
         "topic",
@@ -275,6 +278,7 @@ class RecordsView:
         topic: str,
         partition: int,
         segment: Segment,
+        stored: StoredPart,
         *,
         first_virtual_offset: int,
         first_record_index: int,
@@ -285,6 +289,7 @@ class RecordsView:
         self.topic = topic
         self.partition = partition
         self.segment = segment
+        self.stored = stored
         self.records = segment.records
         self.first_virtual_offset = first_virtual_offset
         self.first_record_index = first_record_index

@@ -6,7 +6,8 @@ the segment's checksum after every tier, and evicts what is wrong.
 
 from __future__ import annotations
 
-from blobmsg.cache.base import Cache, CachedBytes
+from blobmsg.cache.base import Cache
 from blobmsg.cache.memory import MemoryCache
+from blobmsg.cache.part_buffers import PartBuffer, PartBuffers, StoredPart
 
-__all__ = ["Cache", "CachedBytes", "MemoryCache"]
+__all__ = ["Cache", "MemoryCache", "PartBuffer", "PartBuffers", "StoredPart"]

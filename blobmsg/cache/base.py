@@ -7,20 +7,19 @@ is a miss.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from blobmsg.cache.part_buffers import StoredPart
     from blobmsg.format.ranges import ByteRange
 
-__all__ = ["Cache", "CachedBytes"]
-
-CachedBytes: TypeAlias = "bytes | memoryview"
+__all__ = ["Cache"]
 
 
 class Cache(Protocol):
     """Keeps fetched ranges within a limit. Threads: any."""
 
-    def get(self, store: str, key: str, byte_range: ByteRange) -> CachedBytes | None:
+    def get(self, store: str, key: str, byte_range: ByteRange) -> StoredPart | None:
         """The bytes of a range, out of any cached range that contains it; None for a miss.
 
         Args:
@@ -29,20 +28,18 @@ class Cache(Protocol):
             byte_range: Inside the object.
 
         Returns:
-            `bytes` when exactly this range is cached, else a read-only view of the larger one,
-            which stays in memory as long as the view does.
+            What was filled when exactly this range is cached, else a copy out of the larger one.
         """
         ...
 
-    def fill(self, store: str, key: str, byte_range: ByteRange, data: bytes | memoryview) -> None:
+    def fill(self, store: str, key: str, byte_range: ByteRange, data: StoredPart) -> None:
         """Keep a fetched range, dropping what was not used for longest.
 
         Args:
             store: As in `get`.
             key: As in `get`.
             byte_range: Where in the object the data is.
-            data: Its bytes. `bytes` are kept as they are, a view is copied, because it would
-                keep all of its buffer alive.
+            data: Its bytes, which never change from here on.
 
         Raises:
             ValueError: The data is not `byte_range.length` long.

@@ -1,8 +1,8 @@
 """The nearest tier: a least-recently-used cache of ranges in this process, limited in bytes.
 
 Decides what is kept: the ranges used last whose bytes, with what Python needs around them, fit
-the limit; a range that alone is over the limit is not kept at all. It never copies `bytes`, and
-never holds two ranges of which one contains the other.
+the limit; a range that alone is over the limit is not kept at all. It never copies what it
+keeps, and never holds two ranges of which one contains the other.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from blobmsg.cache.base import CachedBytes
+    from blobmsg.cache.part_buffers import StoredPart
     from blobmsg.format.ranges import ByteRange
 
 __all__ = ["ENTRY_OVERHEAD_BYTES", "MemoryCache"]
@@ -36,7 +36,7 @@ class MemoryCache:
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         # Least recently used first: (store, key, start) -> data.
-        self._entries: OrderedDict[tuple[str, str, int], bytes] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, str, int], StoredPart] = OrderedDict()
         # Starts per object, ascending. No range contains another, so the ends ascend as well.
         self._starts: dict[tuple[str, str], list[int]] = {}
         self._used_bytes = 0
@@ -61,7 +61,7 @@ class MemoryCache:
                 "used_bytes": self._used_bytes,
             }
 
-    def get(self, store: str, key: str, byte_range: ByteRange) -> CachedBytes | None:
+    def get(self, store: str, key: str, byte_range: ByteRange) -> StoredPart | None:
         """See `Cache.get`."""
         with self._lock:
             start = self._container_start(store, key, byte_range)
@@ -74,16 +74,16 @@ class MemoryCache:
         if start == byte_range.start and len(data) == byte_range.length:
             return data
         skipped = byte_range.start - start
-        return memoryview(data)[skipped : skipped + byte_range.length]
+        memory = data if isinstance(data, bytes) else data.data
+        return memory[skipped : skipped + byte_range.length]
 
-    def fill(self, store: str, key: str, byte_range: ByteRange, data: bytes | memoryview) -> None:
+    def fill(self, store: str, key: str, byte_range: ByteRange, data: StoredPart) -> None:
         """See `Cache.fill`."""
-        length_bytes = len(data) if isinstance(data, bytes) else data.nbytes
-        if length_bytes != byte_range.length:
+        if len(data) != byte_range.length:
             raise ValueError(
-                f"{length_bytes} bytes given for a range of {byte_range.length} of {key!r}"
+                f"{len(data)} bytes given for a range of {byte_range.length} of {key!r}"
             )
-        cost_bytes = length_bytes + ENTRY_OVERHEAD_BYTES
+        cost_bytes = _cost_bytes(data)
         with self._lock:
             if cost_bytes > self._limit_bytes:
                 return
@@ -91,20 +91,12 @@ class MemoryCache:
             if container is not None:
                 self._entries.move_to_end((store, key, container))
                 return
-        owned = data if isinstance(data, bytes) else bytes(data)  # the copy is made unlocked
-        with self._lock:
-            # Looked up again: another thread may have filled or closed meanwhile.
-            if (
-                cost_bytes > self._limit_bytes
-                or self._container_start(store, key, byte_range) is not None
-            ):
-                return
             for start in self._contained_starts(store, key, byte_range):
                 self._remove(store, key, start)
             while self._used_bytes + cost_bytes > self._limit_bytes:
                 self._remove(*next(iter(self._entries)))
                 self._evictions += 1
-            self._entries[store, key, byte_range.start] = owned
+            self._entries[store, key, byte_range.start] = data
             starts = self._starts.setdefault((store, key), [])
             starts.insert(bisect_right(starts, byte_range.start), byte_range.start)
             self._used_bytes += cost_bytes
@@ -152,4 +144,9 @@ class MemoryCache:
         starts.remove(start)
         if not starts:
             del self._starts[store, key]
-        self._used_bytes -= len(data) + ENTRY_OVERHEAD_BYTES
+        self._used_bytes -= _cost_bytes(data)
+
+
+def _cost_bytes(data: StoredPart) -> int:
+    memory = data if isinstance(data, bytes) else data.data
+    return len(memory) + ENTRY_OVERHEAD_BYTES

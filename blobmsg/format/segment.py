@@ -41,12 +41,15 @@ from array import array
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 from operator import is_not
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from blobmsg.format.codec import MAX_BLOCK_BYTES
 from blobmsg.format.errors import FormatError, UnsupportedFormatError
 from blobmsg.format.fields import FieldReader
 from blobmsg.format.headers import Header, Headers, decode_headers, encode_headers
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 __all__ = [
     "MAX_SEGMENT_BYTES",
@@ -255,7 +258,7 @@ def _layout(
     return SegmentLayout(flags, records, *lengths, *starts)
 
 
-def segment_layout(data: bytes, start: int, length: int, records: int) -> SegmentLayout:
+def segment_layout(data: bytes | mmap, start: int, length: int, records: int) -> SegmentLayout:
     """Read and check a segment's header; nothing is allocated for what it claims.
 
     Args:
@@ -308,7 +311,7 @@ class Segment:
     from `records` on is a mistake of the caller; it is not checked.
 
     Attributes:
-        data: The buffer that was decoded; the segment may be a part of it.
+        data: The buffer that was decoded; the segment may be a part of it. Its slices are `bytes`.
         records: How many records.
         timestamps_ms: Per record, ms since 1970 UTC.
         key_offsets: `records` + 1 places in `data`, ascending; None when all keys are null.
@@ -319,7 +322,7 @@ class Segment:
     Threads: any, except `headers`: one at a time.
     """
 
-    data: bytes
+    data: bytes | mmap
     records: int
     timestamps_ms: array[int]
     key_offsets: list[int] | None
@@ -372,7 +375,7 @@ class Segment:
 
 
 def decode_segment(
-    data: bytes,
+    data: bytes | mmap,
     *,
     start: int = 0,
     length: int | None = None,
@@ -441,7 +444,9 @@ def decode_segment(
     )
 
 
-def _offsets(data: bytes, place: int, records: int, data_start: int, data_bytes: int) -> list[int]:
+def _offsets(
+    data: bytes | mmap, place: int, records: int, data_start: int, data_bytes: int
+) -> list[int]:
     """The n + 1 absolute places of a column's cells, checked at C speed."""
     relative = struct.unpack_from(f"<{records + 1}i", data, place)
     offsets = [data_start + offset for offset in relative]
@@ -452,14 +457,14 @@ def _offsets(data: bytes, place: int, records: int, data_start: int, data_bytes:
     return offsets
 
 
-def _nulls(data: bytes, place: int, records: int) -> bytes:
+def _nulls(data: bytes | mmap, place: int, records: int) -> bytes:
     """A byte per record, 1 for null, from Arrow's validity bitmap."""
     bits = int.from_bytes(data[place : place + (records + 7) // 8], "little")
     text = format(bits & ((1 << records) - 1), f"0{records}b")
     return text.encode().translate(_TO_NULLS)[::-1]
 
 
-def _check_extension(data: bytes, place: int, length: int) -> None:
+def _check_extension(data: bytes | mmap, place: int, length: int) -> None:
     reader = FieldReader(data[place : place + length], "segment")
     reader.extensions()
     reader.end()

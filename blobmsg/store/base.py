@@ -82,6 +82,29 @@ class Store(Protocol):
         """
         ...
 
+    def read_range(
+        self,
+        key: str,
+        byte_range: ByteRange,
+        targets: Sequence[memoryview],
+        *,
+        deadline_ms: int,
+    ) -> None:
+        """Read exactly these bytes of an object into memory of the caller.
+
+        Args:
+            key: Below the store's prefix.
+            byte_range: Inside the object.
+            targets: Filled one after the other; together as long as the range, of single bytes.
+                After an error anything can be in them.
+            deadline_ms: As in `put`.
+
+        Raises:
+            ObjectMissing: There is no such object.
+            CorruptSegment: The object is shorter than the range says.
+        """
+        ...
+
     def size(self, key: str) -> int:
         """Length of an object in bytes.
 

@@ -13,6 +13,7 @@ from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisc
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from io import BufferedReader
 
 __all__ = ["Response"]
@@ -78,6 +79,28 @@ class Response:
         if len(data) != length_bytes:
             raise IncompleteRead(data, length_bytes - len(data))
         return data
+
+    def read_into(self, targets: Sequence[memoryview]) -> None:
+        """The body, which must be as long as all targets together, into them.
+
+        Raises:
+            IncompleteRead: The connection ended before.
+            HTTPException: There is more.
+        """
+        if self._ends_chunked or self.length is None:
+            data = memoryview(self.read_exactly(sum(map(len, targets))))
+            for target in targets:
+                target[:] = data[: len(target)]
+                data = data[len(target) :]
+            return
+        rest = sum(map(len, targets))
+        if self.length != rest:
+            raise HTTPException(f"{self.length} bytes answered, {rest} wanted")
+        for target in targets:
+            got = self._file.readinto(target)  # all of it, or the connection has ended
+            self.length -= got
+            if got < len(target):
+                raise IncompleteRead(b"", self.length)
 
     def read_error(self) -> bytes:
         """The beginning of an error's body; nothing when it can't be read."""

@@ -109,6 +109,20 @@ class InstrumentedStore:
         self._counters.add(get_bytes=len(data))
         return data
 
+    def read_range(
+        self,
+        key: str,
+        byte_range: ByteRange,
+        targets: Sequence[memoryview],
+        *,
+        deadline_ms: int,
+    ) -> None:
+        """See `Store.read_range`."""
+        self._counters.add(gets=1)
+        with self._counted_errors():
+            self._inner.read_range(key, byte_range, targets, deadline_ms=deadline_ms)
+        self._counters.add(get_bytes=byte_range.length)
+
     def size(self, key: str) -> int:
         """See `Store.size`."""
         self._counters.add(gets=1)

@@ -65,6 +65,20 @@ class MemoryStore:
             raise range_outside_object(self.describe(), key, byte_range, len(data))
         return data[byte_range.start : byte_range.end]
 
+    def read_range(
+        self,
+        key: str,
+        byte_range: ByteRange,
+        targets: Sequence[memoryview],
+        *,
+        deadline_ms: int,
+    ) -> None:
+        """See `Store.read_range`."""
+        data = memoryview(self.get_range(key, byte_range, deadline_ms=deadline_ms))
+        for target in targets:
+            target[:] = data[: len(target)]
+            data = data[len(target) :]
+
     def size(self, key: str) -> int:
         """See `Store.size`."""
         return len(self._get(key))

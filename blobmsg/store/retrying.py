@@ -117,6 +117,20 @@ class RetryingStore:
             deadline_ms,
         )
 
+    def read_range(
+        self,
+        key: str,
+        byte_range: ByteRange,
+        targets: Sequence[memoryview],
+        *,
+        deadline_ms: int,
+    ) -> None:
+        """See `Store.read_range`; attempts end at the deadline."""
+        self._repeat(
+            lambda until_ms: self._inner.read_range(key, byte_range, targets, deadline_ms=until_ms),
+            deadline_ms,
+        )
+
     def size(self, key: str) -> int:
         """See `Store.size`."""
         return self._repeat(lambda _: self._inner.size(key))

@@ -134,7 +134,6 @@ class S3Store:
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`."""
         headers = {"range": f"bytes={byte_range.start}-{byte_range.end - 1}"}
-
         asked = self._asked("GET", key, byte_range)
 
         def read(response: Response) -> bytes:
@@ -142,6 +141,24 @@ class S3Store:
             return response.read_exactly(byte_range.length)
 
         return self._request(asked, headers, None, read, deadline_ms=deadline_ms)
+
+    def read_range(
+        self,
+        key: str,
+        byte_range: ByteRange,
+        targets: Sequence[memoryview],
+        *,
+        deadline_ms: int,
+    ) -> None:
+        """See `Store.read_range`."""
+        headers = {"range": f"bytes={byte_range.start}-{byte_range.end - 1}"}
+        asked = self._asked("GET", key, byte_range)
+
+        def read(response: Response) -> None:
+            _check_partial(response, byte_range, asked)
+            response.read_into(targets)
+
+        self._request(asked, headers, None, read, deadline_ms=deadline_ms)
 
     def size(self, key: str) -> int:
         """See `Store.size`."""

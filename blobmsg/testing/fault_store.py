@@ -113,6 +113,26 @@ class FaultStore:
         _after(fault)
         return _corrupted(fault, data)
 
+    def read_range(
+        self,
+        key: str,
+        byte_range: ByteRange,
+        targets: Sequence[memoryview],
+        *,
+        deadline_ms: int,
+    ) -> None:
+        """See `Store.read_range`; the faults of `get_range`, whose bytes stay as many."""
+        fault = self._next("get_range", key)
+        self._before(fault, key, byte_range, deadline_ms=deadline_ms)
+        self._inner.read_range(key, byte_range, targets, deadline_ms=deadline_ms)
+        _after(fault)
+        if fault is None or fault.corrupt is None:
+            return
+        answer = memoryview(_corrupted(fault, b"".join(targets)))
+        for target in targets:
+            target[:] = answer[: len(target)]
+            answer = answer[len(target) :]
+
     def size(self, key: str) -> int:
         """See `Store.size`."""
         fault = self._next("size", key)

@@ -100,6 +100,23 @@ class StoreContract:
         assert get(store, "k", 0, len(data)) == data
         assert get(store, "k", 9 << 20, 3 << 20) == data[9 << 20 : 12 << 20]
 
+    def test_a_range_is_read_into_memory_of_the_caller(self, store: Store) -> None:
+        data = random.Random(6).randbytes(300_000)
+        put(store, "k", data)
+        pieces = [bytearray(length) for length in (1, 100_000, 0, 70_000, 5)]
+        wanted = ByteRange(17, 170_006)
+        store.read_range("k", wanted, [memoryview(p) for p in pieces], deadline_ms=soon())
+        assert b"".join(pieces) == data[17 : 17 + 170_006]
+        assert store.size("k") == 300_000  # the connection is of use again
+
+    def test_a_range_that_is_not_there_is_not_read(self, store: Store) -> None:
+        put(store, "k", b"0123456789")
+        target = [memoryview(bytearray(8))]
+        with pytest.raises(CorruptSegment):
+            store.read_range("k", ByteRange(5, 8), target, deadline_ms=soon())
+        with pytest.raises(ObjectMissing):
+            store.read_range("none", ByteRange(0, 8), target, deadline_ms=soon())
+
     def test_an_empty_object_is_there(self, store: Store) -> None:
         put(store, "k", b"")
         assert store.size("k") == 0

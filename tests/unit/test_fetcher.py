@@ -15,7 +15,7 @@ from blobmsg.core.debatcher import Entry, Failure, FailureKind, FetchSection, Fl
 from blobmsg.fetcher import EntryContext, Fetcher
 from blobmsg.format import ByteRange, Part, crc32
 from blobmsg.format.segment import Columns, encode_segment
-from blobmsg.message import RecordsView
+from blobmsg.message import RecordsView, SegmentMessage
 from tests.helpers.consuming import notification, object_key, part
 
 if TYPE_CHECKING:
@@ -49,14 +49,25 @@ class Store:
     def get(self, _name: str) -> Store:
         return self
 
-    def get_range(self, _key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
+    def read_range(
+        self,
+        _key: str,
+        byte_range: ByteRange,
+        targets: Sequence[memoryview],
+        *,
+        deadline_ms: int,
+    ) -> None:
         assert deadline_ms > 0
         self.asked.append(byte_range)
+        assert sum(map(len, targets)) == byte_range.length
         data = bytearray(self.data)
         flipped = self.flipped.popleft() if self.flipped else None
         if flipped is not None:
             data[flipped] ^= 1
-        return bytes(data[byte_range.start : byte_range.end])
+        place = byte_range.start
+        for target in targets:
+            target[:] = data[place : place + len(target)]
+            place += len(target)
 
 
 def segment_of(value: bytes) -> bytes:
@@ -99,17 +110,17 @@ def cached(store: Store, cache: MemoryCache) -> list[bool]:
     """Of each part, whether the cache has it; what it has must be right."""
     found = [cache.get(URL, object_key(), each.byte_range) for each in store.parts]
     assert all(
-        data is None or bytes(data) == store.data[each.byte_range.start : each.byte_range.end]
+        data is None or data == store.data[each.byte_range.start : each.byte_range.end]
         for data, each in zip(found, store.parts, strict=True)
     )
     return [data is not None for data in found]
 
 
-def test_a_section_that_is_right_is_cached_whole(store: Store, cache: MemoryCache) -> None:
+def test_a_section_that_is_right_is_cached_by_parts(store: Store, cache: MemoryCache) -> None:
     assert fetch(store, cache, store.parts) == VALUES
 
     assert cached(store, cache) == [True, True, True]
-    assert cache.stats()["entries"] == 1
+    assert cache.stats()["entries"] == 3
     assert fetch(store, cache, store.parts) == VALUES
     assert len(store.asked) == 1
 
@@ -163,3 +174,57 @@ def test_a_segment_of_a_later_version_is_refused_at_once_by_name(cache: MemoryCa
     assert len(store.asked) == 1
     assert failure.error.str().count("flights [0] at Kafka offset 7") == 1
     assert cached(store, cache) == [False]
+
+
+def test_a_notification_that_came_twice_is_got_once(store: Store, cache: MemoryCache) -> None:
+    twice = [store.parts[0], store.parts[0], store.parts[1]]
+
+    assert fetch(store, cache, twice) == [VALUES[0], VALUES[0], VALUES[1]]
+
+    assert len(store.asked) == 1
+
+
+def test_a_part_that_overlaps_another_is_got_by_itself(store: Store, cache: MemoryCache) -> None:
+    first, second, third = store.parts
+    place = ByteRange(second.byte_range.start + 8, second.byte_range.length)
+    within = replace(second, byte_range=place, checksum=crc32(store.data[place.start : place.end]))
+
+    found = fetch(store, cache, [first, second, within, third])
+
+    assert [found[0], found[1], found[3]] == VALUES
+    assert isinstance(found[2], Failure)  # its bytes are there and no segment
+    assert store.asked[1:] == [within.byte_range] * 3
+    assert cached(store, cache) == [True, True, True]
+
+
+def test_the_bytes_between_the_parts_are_passed_over(store: Store, cache: MemoryCache) -> None:
+    assert fetch(store, cache, [store.parts[0], store.parts[2]]) == [VALUES[0], VALUES[2]]
+
+    assert len(store.asked) == 1
+    assert cached(store, cache) == [True, False, True]
+
+
+def test_large_parts_have_buffers_that_are_used_again_when_their_records_are_gone() -> None:
+    store = Store(*(segment_of(bytes([number]) * 300_000) for number in range(3)))
+    stores: Any = store
+    fetcher = Fetcher(stores, None, SystemClock(), threads=1, request_timeout_ms=1000, name="test")
+
+    def views() -> list[RecordsView]:
+        told = notification(*store.parts)
+        entry = Entry(Flow(("flights", 0), None), 7, told, 3)
+        entry.context = EntryContext(TIMESTAMP_CREATE_TIME, None, None)
+        whole = ByteRange(0, len(store.data))
+        items = tuple((entry, index, each) for index, each in enumerate(store.parts))
+        found = fetcher._fetch(FetchSection("", object_key(), whole, items))
+        assert all(isinstance(view, RecordsView) for view in found)
+        return [view for view in found if isinstance(view, RecordsView)]
+
+    first = views()
+    memory = {id(view.data) for view in first}
+    kept = SegmentMessage(first[1], 0)
+    del first
+    second = views()
+
+    assert kept.value() == bytes([1]) * 300_000
+    assert len({id(view.data) for view in second} & memory) == 2
+    assert [view.segment.value(0) for view in second] == [bytes([n]) * 300_000 for n in range(3)]

@@ -70,7 +70,8 @@ def view(
     """Records at the end of the notification at Kafka offset 7, decoded."""
     columns = Columns(keys, values, [1000 + index for index in range(len(keys))])
     columns.headers = headers
-    segment = decode_segment(encode_segment(columns), records=len(keys))
+    data = encode_segment(columns)
+    segment = decode_segment(data, records=len(keys))
     settings: dict[str, Any] = {
         "first_virtual_offset": 8 * 1_048_576 - len(keys),
         "first_record_index": 0,
@@ -78,7 +79,7 @@ def view(
         "log_append_ms": None,
         "leader_epoch": 5,
     }
-    return RecordsView("flights", 3, segment, **{**settings, **options})
+    return RecordsView("flights", 3, segment, data, **{**settings, **options})
 
 
 def segment_message() -> Message:

@@ -136,3 +136,34 @@ def test_any_bytes_give_an_answer_or_an_http_error(head: bytes, tail: bytes) -> 
     for data in (head, b"HTTP/1.1 200 OK\r\n" + head, CHUNKED + tail):
         with suppress(HTTPException):
             assert len(response(data).read_exactly(10)) == 10
+
+
+LENGTH_5 = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+NO_LENGTH = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "data", [LENGTH_5 + b"abcdeNEXT", CHUNKED + b"5\r\nabcde\r\n0\r\n\r\n", NO_LENGTH + b"abcde"]
+)
+def test_a_body_fills_its_targets(data: bytes) -> None:
+    targets = [bytearray(2), bytearray(0), bytearray(3)]
+    response(data).read_into([memoryview(target) for target in targets])
+    assert b"".join(targets) == b"abcde"
+
+
+def test_a_connection_whose_body_was_read_into_targets_is_usable_again() -> None:
+    found = response(LENGTH_5 + b"abcdeNEXT")
+    assert not found.is_reusable()
+    found.read_into([memoryview(bytearray(5))])
+    assert found.is_reusable()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [LENGTH_5 + b"abcd", LENGTH_5, NO_LENGTH + b"abcd", CHUNKED + b"6\r\nabcdef\r\n0\r\n\r\n"],
+)
+def test_a_body_that_does_not_fit_its_targets_is_an_error(data: bytes) -> None:
+    with pytest.raises(HTTPException):
+        response(data).read_into([memoryview(bytearray(2)), memoryview(bytearray(3))])
+    with pytest.raises(HTTPException):
+        response(LENGTH_5 + b"abcde").read_into([memoryview(bytearray(4))])
