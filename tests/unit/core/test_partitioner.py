@@ -1,18 +1,12 @@
 from __future__ import annotations
 
 import random
-import timeit
 from collections import Counter
-from typing import TYPE_CHECKING
-from zlib import crc32
 
 import confluent_kafka
 import pytest
 
 from blobmsg.core.partitioner import PARTITIONER_NAMES, create_partitioner, fnv1a, murmur2
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NOTHING: frozenset[int] = frozenset()
 STICKY = ("random", "consistent_random", "murmur2_random", "fnv1a_random")
@@ -170,34 +164,6 @@ def test_other_hashes_are_used_when_given() -> None:
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown partitioner 'round_robin': one of random"):
         create_partitioner("round_robin", rng(), 0)
-
-
-class Shortest:
-    """As little as a partitioner of this shape can do."""
-
-    def partition(
-        self, key: bytes | None, count: int, _now_ms: int, _unavailable: frozenset[int] = NOTHING
-    ) -> int:
-        if key:
-            return len(key) % count
-        return 0
-
-
-def test_the_default_partitioner_adds_little_to_a_call() -> None:
-    keys = [crc32(bytes([n])).to_bytes(16, "big") for n in range(200)]
-
-    def best_of(partition: Callable[[bytes, int, int], int]) -> float:
-        def run() -> None:
-            for key in keys:
-                partition(key, 12, 0)
-
-        return min(timeit.repeat(run, number=50, repeat=20))
-
-    ours = best_of(create_partitioner("consistent_random", rng(), 10).partition)
-
-    # 0.08 µs a call here, 1.1 to 1.3 times the shortest. A ratio, because a tracer or a slow
-    # machine slows both.
-    assert ours < 3 * best_of(Shortest().partition)
 
 
 # -- against librdkafka itself -----------------------------------------------------------------
