@@ -11,11 +11,12 @@ consumer's poll, so under `_service_lock`, never under `_lock`.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
-from itertools import chain, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
@@ -32,6 +33,7 @@ from blobmsg.core.offsets import to_kafka
 from blobmsg.intake import Intake
 from blobmsg.interrupts import ctrl_c_waits
 from blobmsg.message import Message
+from blobmsg.undelivered import Undelivered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from blobmsg.core.positions import CommitEntry
     from blobmsg.fetcher import Fetcher
     from blobmsg.kafka_settings import KafkaView
+    from blobmsg.undelivered import Gathering
 
 __all__ = ["Consumption"]
 
@@ -48,6 +51,8 @@ logger = logging.getLogger("blobmsg.consumer")
 
 # The inner consumer is served this often at least while records are handed out from memory.
 _SERVICE_EVERY_S: Final = 0.05
+# So many messages `poll` makes at a time.
+_AHEAD_MESSAGES: Final = 64
 # Longest single wait in the inner consumer: Ctrl-C, other threads and retries wait so long.
 _SLICE_S: Final = 0.1
 # While fetches are in flight, how long to wait for one of them between two looks at Kafka.
@@ -102,11 +107,7 @@ class Consumption:
         self._run: Run | None = None
         # From the inner consumer, not yet taken: an exception between the two must not lose them.
         self._received: deque[Any] = deque()
-        # Gathered by a `consume` that was interrupted: handed out first by the next call.
-        self._undelivered: deque[Message] = deque()
-        # What each `consume` that goes on has gathered, by id(). As long as the user does not have
-        # them, neither these nor `_undelivered` count in positions and commits.
-        self._gatherings: dict[int, list[Message]] = {}
+        self._undelivered = Undelivered()  # does not count in positions and commits
         self.callback_failures: deque[BaseException] = deque()  # raised once what came is taken
         self._loose: deque[Message] = deque()  # errors that belong to no assigned partition
         # Partitions whose committed position is not known yet, and when to ask for it again.
@@ -115,42 +116,34 @@ class Consumption:
         self._next_service = 0.0
         self._next_commit = 0.0
         self._intake = Intake(self._core, self._unresolved, clock, settings.record_max_bytes)
-        self._handed_out = 0  # records
+        self._taken = 0  # records, out of runs
 
     # --- handing out --------------------------------------------------------------------------
 
     def poll(self, timeout_s: float) -> Message | None:
         """The next record or event; waits at most `timeout_s` (negative: no limit)."""
         now = time.monotonic()
+        if now < self._next_service:
+            try:
+                for message in self._undelivered.pop_each:
+                    return message
+            except IndexError:  # nothing is there
+                pass
+        return self._poll_runs(timeout_s, now)
+
+    def _poll_runs(self, timeout_s: float, now: float) -> Message | None:
+        """As `poll`, which is the fast path of this."""
         deadline: float | None = None
-        message: Message | None = None
         while True:
             if now >= self._next_service:
                 self._service(0)
-            try:
-                with self._lock:
-                    if self._undelivered:
-                        # Not popleft: what a call returns can get lost, Ctrl-C comes behind calls.
-                        message = self._undelivered[0]
-                        del self._undelivered[0]
+            with self._lock:
+                if not self._undelivered.messages:
+                    self._undelivered.forget_positions()
+                    self._take_ready(self._undelivered, _AHEAD_MESSAGES)
+                with contextlib.suppress(IndexError):
+                    for message in self._undelivered.pop_each:
                         return message
-                    run = self._run
-                    if run is not None and run.index < run.end:
-                        index = run.index
-                        source = run.source
-                        message = source.message_class(source, index)
-                        run.index = index + 1
-                        self._handed_out += 1
-                        return message
-                    message = self._next_event()
-                    if message is not None:
-                        return message
-                    if self._run is not None:
-                        continue
-            except BaseException:  # Ctrl-C: nobody gets what was taken
-                if message is not None:
-                    self._undelivered.appendleft(message)
-                raise
             if deadline is None:
                 deadline = float("inf") if timeout_s < 0 else now + timeout_s
             if not self._wait(deadline):
@@ -159,36 +152,25 @@ class Consumption:
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """Up to `count` records and events; waits for all of them at most `timeout_s`."""
-        messages: list[Message] = []
         deadline = float("inf") if timeout_s < 0 else time.monotonic() + timeout_s
+        with self._lock:
+            gathering = self._undelivered.gather()
         try:
-            with self._lock:
-                self._gatherings[id(messages)] = messages
-            while len(messages) < count:
+            while len(gathering.messages) < count:
                 if time.monotonic() >= self._next_service:
                     self._service(0)
                 with self._lock:
-                    took = self._take_many(messages, count)
+                    took = self._take_many(gathering, count)
                 if not took and not self._wait(deadline):
                     break
+            messages = list(gathering.messages)
             with self._lock:
-                del self._gatherings[id(messages)]
+                self._undelivered.gathered(gathering)
         except BaseException:  # a user's callback, Ctrl-C: nobody gets what was gathered
             with self._lock:
-                self._gatherings.pop(id(messages), None)
-                self._undelivered.extendleft(reversed(messages))
+                self._undelivered.put_back(gathering)
             raise
         return messages
-
-    def _first_kept(self) -> dict[FlowKey, int]:
-        """Of each partition the first virtual offset that was taken but the user does not have."""
-        first: dict[FlowKey, int] = {}
-        for message in chain(self._undelivered, *self._gatherings.values()):
-            topic, partition, offset = message.topic(), message.partition(), message.offset()
-            if topic is not None and partition is not None and offset is not None:
-                key = (topic, partition)
-                first[key] = min(offset, first.get(key, offset))
-        return first
 
     def _wait(self, deadline: float) -> bool:
         """Serve the inner consumer until something may be ready; False when time is over."""
@@ -206,54 +188,63 @@ class Consumption:
             return remaining > 0 or self._has_ready()
 
     def _has_ready(self) -> bool:
-        if self._undelivered:
-            return True
         run = self._run
         return (
-            bool(self._loose) or self._core.has_ready or (run is not None and run.index < run.end)
+            bool(self._undelivered.messages)
+            or bool(self._loose)
+            or self._core.has_ready
+            or (run is not None and run.index < run.end)
         )
 
-    def _take_many(self, messages: list[Message], count: int) -> bool:
-        """Append what is ready; whether anything was."""
-        before = len(messages)
-        while self._undelivered and len(messages) < count:
-            message = self._undelivered[0]
-            messages += (message,)
-            del self._undelivered[0]
-        while len(messages) < count:
+    def _take_many(self, gathering: Gathering, count: int) -> bool:
+        """Gather what is ready; whether anything was."""
+        before = len(gathering.messages)
+        with contextlib.suppress(IndexError):
+            while len(gathering.messages) < count:
+                for message in self._undelivered.pop_each:
+                    gathering.messages += (message,)
+                    break
+        self._take_ready(gathering, count)
+        return len(gathering.messages) > before
+
+    def _take_ready(self, target: Gathering | Undelivered, count: int) -> None:
+        """Take what the runs have until there are so many messages."""
+        while len(target.messages) < count:
             run = self._run
             if run is not None and run.index < run.end:
-                end = min(run.end, run.index + count - len(messages))
-                source = run.source
-                indices = range(run.index, end)
-                # All or nothing: Ctrl-C comes behind calls, never between the next two lines.
-                make: Callable[..., Message] = source.message_class
-                made = list(map(make, repeat(source), indices))
-                messages += made
-                run.index = end
-                self._handed_out += len(indices)
-                continue
-            event = self._next_event()
-            if event is not None:
-                messages += (event,)
-            elif self._run is None:
-                break
-        return len(messages) > before
+                self._take(run, target, count - len(target.messages))
+            elif not self._take_next(target):
+                return
 
-    def _next_event(self) -> Message | None:
-        """Set `_run` to what comes next, or return an event's message."""
-        self._run = None
-        if self._loose:
-            message = self._loose[0]
-            del self._loose[0]
-            return message
-        upcoming = self._core.next_run()
-        if isinstance(upcoming, Run):
-            self._run = upcoming
-            return None
-        if upcoming is None:
-            return None
-        return self._message_of(upcoming)
+    def _take(self, run: Run, target: Gathering | Undelivered, most: int) -> None:
+        """Take the run's next records."""
+        start, source = run.index, run.source
+        end = min(run.end, start + most)
+        flow = run.entry.flow
+        place, position_before = (flow.key, run.position()), flow.position()
+        make: Callable[..., Message] = source.message_class
+        made = list(map(make, repeat(source), range(start, end)))
+        # All or nothing: signal handlers come behind calls, never between the next lines. One may
+        # have sought or polled before.
+        if self._run is run and run.index == start:
+            target.position_before[place] = position_before
+            target.messages += made
+            run.index = end
+            self._taken += end - start
+
+    def _take_next(self, target: Gathering | Undelivered) -> bool:
+        """Set `_run` to what comes next, or take an event's message; whether there was any."""
+        with ctrl_c_waits():
+            self._run = None
+            if self._loose:
+                target.messages.append(self._loose.popleft())
+                return True
+            upcoming = self._core.next_run()
+            if isinstance(upcoming, Run):
+                self._run = upcoming
+            elif upcoming is not None:
+                target.messages.append(self._message_of(upcoming))
+            return upcoming is not None
 
     def _message_of(self, entry: Entry) -> Message:
         if entry.event is not None:
@@ -479,6 +470,7 @@ class Consumption:
                 key = (partition.topic, partition.partition)
                 if key in self._core.flows:
                     self._core.paused_by_user(key, is_paused=True)
+                self._undelivered.pause(key)
                 if self._run is not None and self._run.entry.flow.key == key:
                     self._run = None
 
@@ -500,17 +492,11 @@ class Consumption:
 
     def _drop_taken(self, key: FlowKey) -> None:
         """Drop what was taken from Kafka before a seek or revocation and is not handed out."""
-
-        def is_kept(message: Any) -> bool:
-            return (message.topic(), message.partition()) != key
-
-        for taken in (self._received, self._undelivered):
-            if taken:
-                kept = list(filter(is_kept, taken))
-                taken.clear()
-                taken.extend(kept)
-        for messages in self._gatherings.values():
-            messages[:] = filter(is_kept, messages)
+        if self._received:
+            kept = [m for m in self._received if (m.topic(), m.partition()) != key]
+            self._received.clear()
+            self._received.extend(kept)
+        self._undelivered.drop(key)
 
     def keys(self) -> list[FlowKey]:
         """The assigned partitions."""
@@ -526,10 +512,12 @@ class Consumption:
             (start,), unresolved = self._starts_of([partition])
             self.inner.seek(TopicPartition(*key, to_kafka(start)))  # raises if it is not assigned
             with self._lock:
-                first_kept = self._first_kept().get(key)
-                self._drop_taken(key)
                 flow = self._core.flows[key]
-                self._core.sought(key, start if start >= 0 else None, first_kept)
+                positions = self._undelivered.positions()
+                if key in positions:
+                    self._core.taken_back(key, positions[key])
+                self._drop_taken(key)
+                self._core.sought(key, start if start >= 0 else None)
                 was_unresolved = self._unresolved.pop(key, None) is not None
                 self._unresolved.update(unresolved)
             if unresolved:
@@ -553,7 +541,11 @@ class Consumption:
                     self._core.paused_by_user(key, is_paused=is_paused)
                     if not flow.is_paused_by_us and key not in self._unresolved:
                         resumed.append(partition)
-                    if is_paused and self._run is not None and self._run.entry.flow is flow:
+                    if not is_paused:
+                        self._undelivered.resume(key)
+                        continue
+                    self._undelivered.pause(key)
+                    if self._run is not None and self._run.entry.flow is flow:
                         self._run = None
             if not is_paused and resumed:
                 self.inner.resume(resumed)
@@ -562,10 +554,10 @@ class Consumption:
         """Virtual offset after the last record handed out; OFFSET_INVALID before the first."""
         with self._lock:
             flow = self._core.flows.get(key)
-            position: int | None = None if flow is None else flow.position()
-            if position is None:
+            if flow is None:
                 return OFFSET_INVALID
-            return min(position, self._first_kept().get(key, position))
+            position: int | None = self._undelivered.positions().get(key, flow.position())
+            return OFFSET_INVALID if position is None else position
 
     def store(self, key: FlowKey, position: int, metadata: str | None) -> None:
         """Remember a position for the next commit.
@@ -585,11 +577,13 @@ class Consumption:
         with self._lock:
             wanted = [key for key in keys if key in self._core.flows]
             if self.stores_automatically:
-                first_kept = self._first_kept()
+                positions = self._undelivered.positions()
                 for key in wanted:
-                    position: int | None = self._core.flows[key].stored_position()
+                    flow = self._core.flows[key]
+                    position: int | None = positions.get(key, flow.stored_position())
+                    if position is None:
+                        position = flow.position_before_seek
                     if position is not None:
-                        position = min(position, first_kept.get(key, position))
                         self.commits.positions.store(key, position)
             return self.commits.positions.changed(wanted)
 
@@ -628,7 +622,7 @@ class Consumption:
         with self._lock:
             skipped = self._core.skipped_records
             return {
-                "records": self._handed_out,
+                "records": self._taken - self._undelivered.records(),
                 **self._intake.counters,
                 "held_bytes": self._core.held_bytes,
                 "sequence_gaps": self._core.sequence_gaps,

@@ -154,19 +154,26 @@ class Debatcher:
         if flow is not None:
             self._drop_read_ahead(flow)
 
-    def sought(self, key: FlowKey, position: int | None, first_kept: int | None = None) -> None:
+    def taken_back(self, key: FlowKey, position: int | None) -> None:
+        """The user does not have what was taken from this position on; `sought` follows.
+
+        Args:
+            key: An assigned partition.
+            position: None: the user has nothing since the assignment or the last seek.
+        """
+        flow = self._flows[key]
+        self._end_run(flow)
+        flow.settled_position = None if position is None else VirtualOffset(position)
+
+    def sought(self, key: FlowKey, position: int | None) -> None:
         """Go on at another position; what was read ahead is dropped.
 
         Args:
             key: An assigned partition.
             position: Where to; None: where Kafka's client begins by itself.
-            first_kept: The first offset that was handed out to the shell but not to the user: the
-                position before the seek does not count it.
         """
         flow = self._flows[key]
         flow.position_before_seek = flow.stored_position()
-        if flow.position_before_seek is not None and first_kept is not None:
-            flow.position_before_seek = min(flow.position_before_seek, VirtualOffset(first_kept))
         self._drop_read_ahead(flow)
         flow.settled_position = None
         flow.needed_position = position

@@ -262,6 +262,50 @@ def test_what_a_seek_drops_of_an_interrupted_consume_is_not_committed(
     assert change.kafka_offset == 1
 
 
+def test_a_position_is_behind_what_poll_handed_out_whatever_it_has_read_ahead() -> None:
+    consumption = consumption_of(Kafka(5))
+    for number in range(5):
+        polled = consumption.poll(1.0)
+        assert polled is not None
+        assert values([polled]) == [number]
+        assert consumption.position_of((TOPIC, 0)) == (number + 1) * FULL
+        assert consumption.stats()["records"] == number + 1
+        (change,) = consumption.stored_changes([(TOPIC, 0)])
+        assert change.kafka_offset == number + 1
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_paused_partition_hands_out_nothing_that_was_taken_before(
+    monkeypatch: pytest.MonkeyPatch, *, interrupted: bool
+) -> None:
+    kafka = Kafka(4)
+    consumption = consumption_of(kafka)
+    assert values(consumption.consume(1, 1.0)) == [0]
+    if interrupted:
+
+        def interrupts(_deadline: float) -> bool:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr(consumption, "_wait", interrupts)
+            with pytest.raises(KeyboardInterrupt):
+                consumption.consume(10, 1.0)
+    else:
+        polled = consumption.poll(1.0)
+        assert polled is not None
+        assert values([polled]) == [1]
+    partition = TopicPartition(TOPIC, 0)
+    behind = consumption.position_of((TOPIC, 0))
+
+    consumption.pause([partition], is_paused=True)
+    assert consumption.poll(0.0) is None
+    assert consumption.consume(5, 0.2) == []
+    assert consumption.position_of((TOPIC, 0)) == behind
+
+    consumption.pause([partition], is_paused=False)
+    assert values(consumption.consume(5, 0.2)) == list(range(behind // FULL, 4))
+
+
 # --- committed positions --------------------------------------------------------------------------
 
 
