@@ -90,15 +90,18 @@ class NativeRuntime:
                 )
             )
         home = folder / "minio"
-        # A folder is a bucket: the store has it before it first answers.
-        (home / "data" / state.bucket).mkdir(parents=True)
+        home.mkdir()
+        drives = minio.drives(home)
+        for drive in drives:
+            # A folder is a bucket: the store has it before it first answers.
+            (drive / state.bucket).mkdir(parents=True)
         state.nodes.append(
             NodeState(
                 name=home.name,
                 zone="",
                 host=_HOST,
                 port=taken[-1],
-                command=minio.minio_command(program, home, f"{_HOST}:{taken[-1]}"),
+                command=minio.minio_command(program, drives, f"{_HOST}:{taken[-1]}"),
                 environment=dict(minio.minio_environment()),
                 log=str(home / "log.txt"),
             )

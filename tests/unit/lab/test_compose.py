@@ -67,7 +67,7 @@ def test_store_container_has_the_keys_and_the_bucket_of_a_native_store() -> None
 def test_store_container_has_the_options_of_a_native_store() -> None:
     command = _load(COMPOSE_FILE)["services"]["minio"]["entrypoint"][-1].partition("exec ")[2]
 
-    native = minio.minio_command(Path("minio"), Path("/"), ":9000")
+    native = minio.minio_command(Path("minio"), [Path("/data")], ":9000")
     assert command.split() == native
 
 
