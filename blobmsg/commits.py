@@ -22,29 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from blobmsg.core.debatcher import FlowKey
+    from blobmsg.rare_log import RareLog
 
-__all__ = ["RESOLVE_AGAIN_S", "Commits", "RareLog", "commit_entries"]
+__all__ = ["RESOLVE_AGAIN_S", "Commits", "commit_entries"]
 
 logger = logging.getLogger("blobmsg.consumer")
 
 _COMMITTED_TIMEOUT_S: Final = 1.0
 RESOLVE_AGAIN_S: Final = 0.5
 _REFUSED_AGAIN_S: Final = 30.0
-_LOG_EVERY_S: Final = 60.0
-
-
-class RareLog:
-    """Warnings, each cause once a minute. Threads: any; two at once may both be logged."""
-
-    def __init__(self) -> None:
-        self._logged: dict[str, float] = {}
-
-    def __call__(self, text: str, *, cause: str) -> None:
-        """Log a warning, unless there was one of this cause lately."""
-        now = time.monotonic()
-        if now - self._logged.get(cause, -_LOG_EVERY_S) >= _LOG_EVERY_S:
-            self._logged[cause] = now
-            logger.warning("%s", text)
 
 
 class Commits:

@@ -27,12 +27,13 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from blobmsg.commits import RESOLVE_AGAIN_S, Commits, RareLog
+from blobmsg.commits import RESOLVE_AGAIN_S, Commits
 from blobmsg.core.debatcher import Debatcher, Entry, Failure, FailureKind, FlowKey, Run
 from blobmsg.core.offsets import to_kafka
 from blobmsg.intake import Intake
 from blobmsg.interrupts import ctrl_c_waits
 from blobmsg.message import Message
+from blobmsg.rare_log import RareLog
 from blobmsg.undelivered import Undelivered
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Consumption:
             skips_expired=view.auto_offset_reset != "error",
             checks_positions=settings.offset_check,
         )
-        self._log = RareLog()
+        self._log = RareLog(logger.warning)
         self.commits = Commits(inner, self._lock, self._log)
         self.stores_automatically = view.enable_auto_offset_store
         self.commits_automatically = view.enable_auto_commit

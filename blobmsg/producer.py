@@ -15,6 +15,8 @@ import time
 import uuid
 import weakref
 from dataclasses import replace
+from itertools import compress
+from operator import not_
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import confluent_kafka
@@ -297,9 +299,9 @@ class BlobProducer(_ProducerBase):
         """
         self._check_usable()
         check_messages(messages)
-        for message in messages:
-            if not is_plain(message):
-                check_fields(message)  # before the first is queued, as stock
+        plain = list(map(is_plain, messages))
+        for message in compress(messages, map(not_, plain)):
+            check_fields(message)  # before the first is queued, as stock
         given = callback or on_delivery
         queued = 0
         index = 0
@@ -308,6 +310,7 @@ class BlobProducer(_ProducerBase):
                 taken = self._pipeline.append_plain(
                     topic,
                     messages,
+                    plain,
                     index,
                     partition,
                     _time_ns() // 1_000_000,

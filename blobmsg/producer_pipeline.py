@@ -48,6 +48,7 @@ from blobmsg.producer_topics import (
     WaitingRecord,
     unknown_partition,
 )
+from blobmsg.rare_log import RareLog
 from blobmsg.reentrant import JobThread, News, Wakeup, wait_without
 from blobmsg.thread_log import ThreadLog
 from blobmsg.uploader import Uploader, columns_of
@@ -66,9 +67,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ProducerPipeline"]
 
-# Of a message that is a key and a value.
-_PLAIN_FIELDS: Final = 2
-
 logger = logging.getLogger("blobmsg.producer")
 
 # How long the notifier thread gives itself to Kafka before it looks for new work; it is a delay
@@ -76,8 +74,6 @@ logger = logging.getLogger("blobmsg.producer")
 _POLL_SLICE_S: Final = 0.005
 # Longest sleep of an idle notifier thread: statistics and errors of the inner client wait so long.
 _IDLE_S: Final = 0.2
-# One line per cause in this time, however many records fail of it.
-_LOG_EVERY_S: Final = 60.0
 
 
 class ProducerPipeline:
@@ -109,8 +105,6 @@ class ProducerPipeline:
         self._inner = inner
         self._settings = settings
         self._view = view
-        self._directory = directory
-        self._stores = stores
         self._clock = clock
         self._name = name
         self._producer_id = producer_id
@@ -121,8 +115,7 @@ class ProducerPipeline:
         # Reentrant, for a signal handler may produce or flush in the middle of either. The core
         # itself is not: only our own threads enter it (`_deciding`), which no signal interrupts.
         self._lock = threading.RLock()
-        self._memory_freed = threading.Condition(self._lock)  # for our own threads
-        self._news = News()  # for the users'
+        self._news = News()  # of memory and reports
         self._is_deciding = False
         self._is_seal_due = False  # of everything; asked for, not yet done
         self._wake = Wakeup()
@@ -133,8 +126,8 @@ class ProducerPipeline:
         self._fatal: KafkaError | None = None
         self._acknowledged_silently = 0
         self.reports = DeliveryReports(only_errors=view.delivery_report_only_error)
-        self._logged: dict[str, float] = {}
         self.log = ThreadLog(logger, self.log_failed)
+        self._log_rarely = RareLog(self.log.error)
         self._log_failure: Exception | None = None  # waits to be raised
         self.counters: dict[str, int] = dict.fromkeys(
             (
@@ -179,7 +172,7 @@ class ProducerPipeline:
             clock=clock,
             has_in_flight=lambda: self._outbox.in_flight > 0,
             deciding=self._deciding,
-            tell=self._tell,
+            tell=self._news.tell,
             dispatch=self._dispatch,
             run=self._run,
             wake_notifier=self._wake.set,
@@ -322,6 +315,7 @@ class ProducerPipeline:
         self,
         topic: str,
         messages: Sequence[dict[str, Any]],
+        plain: Sequence[bool],
         first: int,
         partition: int,
         timestamp_ms: int,
@@ -333,6 +327,7 @@ class ProducerPipeline:
         Args:
             topic: Their topic.
             messages: dicts as in `BlobProducer.produce_batch`.
+            plain: Of each, whether it is `record_arguments.is_plain`.
             first: The place of the first one to take.
             partition: Of all; -1 to let the partitioner choose.
             timestamp_ms: Wall time in ms, of all.
@@ -354,15 +349,10 @@ class ProducerPipeline:
             if partition >= lanes.partition_count or (partition < 0 and not known.hashes_crc32):
                 return first
             for index in range(first, len(messages)):
+                if not plain[index]:
+                    return index
                 message = messages[index]
-                if message.__class__ is not dict or len(message) != _PLAIN_FIELDS:
-                    return index
-                try:
-                    key, value = message["key"], message["value"]
-                except KeyError:
-                    return index
-                if key.__class__ is not bytes or value.__class__ is not bytes or not key:
-                    return index
+                key, value = message["key"], message["value"]
                 payload_bytes = len(key) + len(value)
                 if (
                     payload_bytes > max_bytes
@@ -477,7 +467,7 @@ class ProducerPipeline:
             while served:
                 self._core.records_reported([served[0]])
                 served.popleft()
-            self._tell()
+            self._news.tell()
 
     def _dispatch(self, actions: list[ProducerAction]) -> None:
         """Put actions into the queues of the threads that do them. Under the lock."""
@@ -497,12 +487,7 @@ class ProducerPipeline:
             else:
                 self._uploader.encode_inline(action.segment)
         if has_news:
-            self._tell()
-
-    def _tell(self) -> None:
-        """Wake who waits for memory or for reports. Under the lock."""
-        self._memory_freed.notify_all()
-        self._news.tell()
+            self._news.tell()
 
     def _report(self, segment: SealedSegment) -> None:
         failed = (
@@ -531,21 +516,22 @@ class ProducerPipeline:
 
     def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Columns]]:
         """See `UploadOutcomes`."""
-        with self._lock:
+        with self._news.listening() as news:
             while not self._is_stopping:
-                waiting = [s for s in batch.segments if s.state is SegmentState.WAITING]
-                if not waiting:
-                    return []
-                if self._core.reserve_object(batch, self._clock.now_ms()):
-                    return [(segment, columns_of(segment)) for segment in waiting]
-                self._memory_freed.wait(1.0)
-            return []
+                with self._lock:
+                    waiting = [s for s in batch.segments if s.state is SegmentState.WAITING]
+                    if not waiting:
+                        return []
+                    if self._core.reserve_object(batch, self._clock.now_ms()):
+                        return [(segment, columns_of(segment)) for segment in waiting]
+                news.wait(1.0)
+        return []
 
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
         """See `UploadOutcomes`."""
         with self._deciding():
             self._core.object_encoded(batch, object_bytes)
-            self._tell()
+            self._news.tell()
 
     def uploaded(
         self, batch: Batch, parts: Mapping[SealedSegment, Part], object_bytes: int
@@ -555,7 +541,7 @@ class ProducerPipeline:
             self.counters["object_bytes"] += object_bytes
             self._core.object_released(batch, object_bytes)
             self._dispatch(self._core.uploaded(batch, parts, self._clock.now_ms()))
-            self._tell()
+            self._news.tell()
 
     def upload_failed(self, batch: Batch, error: BaseException, object_bytes: int) -> None:
         """See `UploadOutcomes`."""
@@ -567,14 +553,15 @@ class ProducerPipeline:
         if batch.deadline_ms is not None and (may_pass or now_ms >= batch.deadline_ms):
             text = f"Local: Message timed out: {error}"
             kafka_error = KafkaError(KafkaError._MSG_TIMED_OUT, text)
-        self._log_once(
-            f"object {batch.object_key} with {len(batch.segments)} segments is not stored: {error}",
+        self._log_rarely(
+            f"{self._name}: object {batch.object_key} with {len(batch.segments)} segments is not "
+            f"stored: {error}",
             cause=type(error).__name__,
         )
         with self._deciding():
             self._core.object_released(batch, object_bytes)
             self._dispatch(self._core.upload_failed(batch, kafka_error, now_ms))
-            self._tell()
+            self._news.tell()
 
     def begin_inline(self, segment: SealedSegment) -> Columns | None:
         """See `UploadOutcomes`."""
@@ -607,7 +594,7 @@ class ProducerPipeline:
                 )
             self._usable.clear()  # so that `append` finds out; and nobody fills it again
             self._producer_topics.stop()
-            self._tell()
+            self._news.tell()
 
     # --- the notifier thread ------------------------------------------------------------------
 
@@ -743,13 +730,7 @@ class ProducerPipeline:
 
     def _log_later(self, text: str, *, cause: str) -> None:
         """Log without the lock, which no user's handler should find held."""
-        self._log_lines.put(partial(self._log_once, text, cause=cause))
-
-    def _log_once(self, text: str, *, cause: str) -> None:
-        now = time.monotonic()
-        if now - self._logged.get(cause, -_LOG_EVERY_S) >= _LOG_EVERY_S:
-            self._logged[cause] = now
-            self.log.error("%s: %s", self._name, text)
+        self._log_lines.put(partial(self._log_rarely, f"{self._name}: {text}", cause=cause))
 
     def stop(self, timeout_s: float) -> None:
         """End the threads; what is not delivered yet is lost. Waits at most `timeout_s`."""

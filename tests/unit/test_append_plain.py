@@ -7,12 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from blobmsg.record_arguments import is_plain
 from tests.helpers.pipeline import PARTITIONS, TOPIC, RunningPipeline
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAX_BYTES = 10_000
+
+
+def take(
+    running: RunningPipeline,
+    messages: list[dict[str, Any]],
+    first: int = 0,
+    *,
+    topic: str = TOPIC,
+    partition: int = -1,
+    callback: Any = None,
+) -> int:
+    plainness = list(map(is_plain, messages))
+    return running.pipeline.append_plain(
+        topic, messages, plainness, first, partition, 7, callback, MAX_BYTES
+    )
 
 
 class Running(RunningPipeline):
@@ -25,9 +41,7 @@ class Running(RunningPipeline):
     ) -> None:
         index = 0
         while index < len(messages):
-            taken = self.pipeline.append_plain(
-                TOPIC, messages, index, partition, 7, callback, MAX_BYTES
-            )
+            taken = take(self, messages, index, partition=partition, callback=callback)
             self.taken_plain += taken - index
             index = taken
             if index < len(messages):
@@ -121,7 +135,7 @@ def test_what_is_not_plain_is_left_to_append(running: Running, odd: dict[str, An
     running.taken_plain = 0
     messages = [*plain(3), odd, *plain(3)]
 
-    place = running.pipeline.append_plain(TOPIC, messages, 0, -1, 7, None, MAX_BYTES)
+    place = take(running, messages)
 
     assert place == 3
     running.batch(messages[3:])
@@ -134,14 +148,12 @@ def test_a_record_over_the_limit_is_left_to_append(running: Running) -> None:
 
     messages = [*plain(2), {"key": b"k1", "value": bytes(MAX_BYTES)}]
 
-    assert running.pipeline.append_plain(TOPIC, messages, 0, -1, 7, None, MAX_BYTES) == 2
+    assert take(running, messages) == 2
 
 
 def test_an_unknown_topic_and_partition_are_left_to_append(running: Running) -> None:
-    pipeline = running.pipeline
-
-    assert pipeline.append_plain("other", plain(1), 0, -1, 7, None, MAX_BYTES) == 0
-    assert pipeline.append_plain(TOPIC, plain(1), 0, PARTITIONS, 7, None, MAX_BYTES) == 0
+    assert take(running, plain(1), topic="other") == 0
+    assert take(running, plain(1), partition=PARTITIONS) == 0
 
 
 def test_a_full_buffer_takes_no_more(running: Running) -> None:
@@ -150,7 +162,7 @@ def test_a_full_buffer_takes_no_more(running: Running) -> None:
     limit_bytes = pipeline._memory.record_limit_bytes
     with pipeline._lock:  # nothing is sealed or freed meanwhile
         pipeline._memory.records_bytes += limit_bytes
-        taken = pipeline.append_plain(TOPIC, plain(10), 0, -1, 7, None, MAX_BYTES)
+        taken = take(running, plain(10))
         pipeline._memory.records_bytes -= limit_bytes
 
     assert taken == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from blobmsg.record_arguments import check_fields, is_plain
         {"value": b"v"},
         {"key": None, "value": b"v"},
         {"key": "text", "value": b"v"},
+        {"key": b"", "value": b"v"},
+        OrderedDict(key=b"k", value=b"v"),
         {"key": b"k", "value": b"v", "partition": 1},
         {"key": b"k", "headers": []},
     ],
