@@ -31,6 +31,15 @@ logger = logging.getLogger("blobmsg.consumer")
 _COMMITTED_TIMEOUT_S: Final = 1.0
 RESOLVE_AGAIN_S: Final = 0.5
 _REFUSED_AGAIN_S: Final = 30.0
+# Answers that stay until a person does something.
+_REFUSALS: Final = frozenset(
+    {
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_GROUP_ID,
+    }
+)
 
 
 class Commits:
@@ -61,18 +70,30 @@ class Commits:
             errors for the user, of what will not pass by itself.
         """
         answers: list[TopicPartition] = []
+        found: dict[FlowKey, int] = {}
+        refusals: list[Message] = []
+        unresolved = dict.fromkeys(keys, time.monotonic() + RESOLVE_AGAIN_S)
+
+        def refuse(key: FlowKey, error: KafkaError) -> None:
+            refusals.append(Message(*key, None, value=error.str().encode(), error=error))
+            unresolved[key] = time.monotonic() + _REFUSED_AGAIN_S
+
         try:
             answers = self._inner.committed(
                 list(starmap(TopicPartition, keys)), timeout=_COMMITTED_TIMEOUT_S
             )
-        except KafkaException as error:
-            self._log(f"committed offsets can't be read yet: {error}", cause="committed")
-        found: dict[FlowKey, int] = {}
-        refusals: list[Message] = []
-        unresolved = dict.fromkeys(keys, time.monotonic() + RESOLVE_AGAIN_S)
+        except KafkaException as problem:
+            if problem.args[0].code() in _REFUSALS:
+                for key in keys:
+                    refuse(key, problem.args[0])
+            else:
+                self._log(f"committed offsets can't be read yet: {problem}", cause="committed")
         for answer in answers:
             key = (answer.topic, answer.partition)
             if answer.error is not None:
+                if answer.error.code() in _REFUSALS:
+                    refuse(key, answer.error)
+                    continue
                 text = f"the committed offset of {key[0]} [{key[1]}] can't be read yet: "
                 self._log(f"{text}{answer.error}", cause=f"committed {key}")
                 continue
@@ -82,9 +103,7 @@ class Commits:
                     position, user_metadata = position_of_commit(answer.offset, answer.metadata)
                 except UnsupportedFormatError as problem:
                     text = f"the committed offset of {key[0]} [{key[1]}] can't be read: {problem}"
-                    refused = UnsupportedFormat(text).kafka_error
-                    refusals.append(Message(*key, None, value=text.encode(), error=refused))
-                    unresolved[key] = time.monotonic() + _REFUSED_AGAIN_S
+                    refuse(key, UnsupportedFormat(text).kafka_error)
                     continue
                 with self._lock:
                     self.positions.committed(key, position, user_metadata)

@@ -12,7 +12,16 @@ import logging
 import os
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NoReturn,
+    SupportsFloat,
+    SupportsIndex,
+    overload,
+)
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -171,6 +180,8 @@ class BlobConsumer(_ConsumerBase):
         with self._keeping_failures():
             if error is None:
                 self._consumption.commits.confirmed(partitions)
+            if self._callbacks.on_commit is None:
+                self._consumption.commit_failed(error, partitions)  # as the inner client would log
             translated = [to_user(partition) for partition in partitions]
             self._call_user(self._callbacks.on_commit, error, translated)
 
@@ -309,8 +320,8 @@ class BlobConsumer(_ConsumerBase):
         """
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
-        if timeout is None:  # pyright: ignore[reportUnnecessaryComparison]
-            raise TypeError("must be real number, not NoneType")
+        if timeout.__class__ not in (float, int):
+            _check_real(timeout)
         return self._poll(timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -615,3 +626,13 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def _check_real(number: Any) -> None:
+    """Refuse what is no number, as the stock client does.
+
+    Raises:
+        TypeError: It has no `__float__` and no `__index__`.
+    """
+    if not isinstance(number, (SupportsFloat, SupportsIndex)):
+        raise TypeError(f"must be real number, not {type(number).__name__}")

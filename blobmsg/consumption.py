@@ -375,7 +375,7 @@ class Consumption:
             partitions: With virtual offsets; invalid and stored ones are looked up.
             is_incremental: Add to the assignment instead of replacing it.
         """
-        with ctrl_c_waits(), self._service_lock:
+        with self._service_lock, ctrl_c_waits():
             if not is_incremental and self.commits_automatically:
                 self.commit_stored(self.keys(), asynchronous=False)  # of what is replaced
             starts, unresolved = self._starts_of(partitions)
@@ -447,7 +447,7 @@ class Consumption:
 
     def unassign(self, partitions: list[TopicPartition] | None) -> None:
         """Stop reading these partitions (None: all), committing what is stored first."""
-        with ctrl_c_waits(), self._service_lock:
+        with self._service_lock, ctrl_c_waits():
             with self._lock:
                 keys = (
                     list(self._core.flows)
@@ -509,7 +509,7 @@ class Consumption:
     def seek(self, partition: TopicPartition) -> None:
         """Go on at another virtual offset of an assigned partition."""
         key = (partition.topic, partition.partition)
-        with ctrl_c_waits(), self._service_lock:
+        with self._service_lock, ctrl_c_waits():
             (start,), unresolved = self._starts_of([partition])
             self.inner.seek(TopicPartition(*key, to_kafka(start)))  # raises if it is not assigned
             with self._lock:
@@ -528,7 +528,7 @@ class Consumption:
 
     def pause(self, partitions: list[TopicPartition], *, is_paused: bool) -> None:
         """Stop or go on with some assigned partitions."""
-        with ctrl_c_waits(), self._service_lock:
+        with self._service_lock, ctrl_c_waits():
             if is_paused:
                 self.inner.pause(partitions)
             with self._lock:
@@ -594,9 +594,20 @@ class Consumption:
         if not entries:
             return
         try:
-            self.commits.commit(entries, asynchronous=asynchronous)
+            answers = self.commits.commit(entries, asynchronous=asynchronous)
         except KafkaException as error:
+            self.commit_failed(error.args[0], [])
+        else:
+            self.commit_failed(None, answers or [])
+
+    def commit_failed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """Log what a commit that nobody waits for was answered, if it is an error."""
+        if error is not None and error.code() != KafkaError._NO_OFFSET:
             self._log(f"automatic commit failed: {error}", cause="commit")
+        for partition in partitions:
+            if partition.error is not None:
+                place = f"{partition.topic} [{partition.partition}]"
+                self._log(f"automatic commit of {place} failed: {partition.error}", cause=place)
 
     def _commit_when_due(self) -> None:
         now = time.monotonic()
@@ -611,7 +622,7 @@ class Consumption:
 
     def close(self, *, commits_first: bool) -> None:
         """Close the inner consumer, once no other thread is in it, and commit before if asked."""
-        with ctrl_c_waits(), self._service_lock:
+        with self._service_lock, ctrl_c_waits():
             try:
                 if commits_first and self.commits_automatically:
                     self.commit_stored(self.keys(), asynchronous=False)

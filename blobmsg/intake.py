@@ -60,7 +60,8 @@ class Intake:
         """Take a message of the inner consumer.
 
         Returns:
-            An error that belongs to no assigned partition, for the user; else None.
+            An error for the user that belongs to no assigned partition, or to one whose position is
+            not known yet; else None.
         """
         error = message.error()
         topic, partition = message.topic(), message.partition()
@@ -133,7 +134,9 @@ class Intake:
             return event
         if flow.key not in self._unresolved:
             self._core.event_received(flow, -1 if raw is None else raw, event)
-        return None
+            return None
+        # An end of the partition comes again when its position is known; nothing else does.
+        return None if error.code() == KafkaError._PARTITION_EOF else event
 
     def _refuse_position(self, flow: Flow, kafka_offset: int) -> None:
         topic, partition = flow.key

@@ -23,12 +23,7 @@ from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException
 
-from blobmsg.core.batcher import Batcher
 from blobmsg.core.events import Notify, ProducerAction, ReadTopic, Report, UploadBatch
-from blobmsg.core.kafka_presence import AWAY_AFTER_MS, KafkaPresence
-from blobmsg.core.notifier import Notifier
-from blobmsg.core.producer_core import BufferMemory, ProducerCore
-from blobmsg.core.router import Router
 from blobmsg.core.segments import (
     CHARGE_BYTES_PER_RECORD,
     ENCODED_BYTES_PER_RECORD,
@@ -39,10 +34,9 @@ from blobmsg.core.segments import (
 from blobmsg.delivery_reports import DeliveryReports, kafka_error_of
 from blobmsg.errors import BlobmsgError
 from blobmsg.format.codec import Codec
-from blobmsg.inner_config import TimeBudget
-from blobmsg.outbox import Outbox, refuses_batch, refuses_keyless
+from blobmsg.outbox import Outbox
+from blobmsg.producer_setup import create_producer_core
 from blobmsg.producer_topics import (
-    ENVELOPE_BYTES,
     ProducedTopic,
     ProducerTopics,
     WaitingRecord,
@@ -103,14 +97,9 @@ class ProducerPipeline:
         producer_id: bytes,
     ) -> None:
         self._inner = inner
-        self._settings = settings
-        self._view = view
         self._clock = clock
         self._name = name
-        self._producer_id = producer_id
-        self._budget = TimeBudget.of(settings, view)
-        self._inline_max_bytes = view.message_max_bytes - ENVELOPE_BYTES
-        self._core = self._build_core()
+        self._core = create_producer_core(settings, view, producer_id)
         self._memory = self._core.memory
         # Reentrant, for a signal handler may produce or flush in the middle of either. The core
         # itself is not: only our own threads enter it (`_deciding`), which no signal interrupts.
@@ -181,40 +170,6 @@ class ProducerPipeline:
         )
         self._topics = self._producer_topics.by_name
         self._usable = self._producer_topics.usable
-
-    def _build_core(self) -> ProducerCore:
-        settings, view, budget = self._settings, self._view, self._budget
-        router = Router(
-            settings.route,
-            settings.price_table,
-            settings.cost_groups,
-            interval_ms=budget.batch_interval_ms,
-            inline_max_bytes=self._inline_max_bytes,
-        )
-        batcher = Batcher(
-            router,
-            batch_size_bytes=settings.batch_size_bytes,
-            batch_interval_ms=budget.batch_interval_ms,
-            deadline_after_ms=budget.wrapper_deadline_ms,
-            isolation=settings.isolation,
-            writer_zone=settings.zone or "",
-            writer_id=self._producer_id.hex(),
-        )
-        limit_bytes = view.queue_buffering_max_bytes
-        memory = BufferMemory(
-            # The inner producer's queue has the other eighth (`inner_producer_config`).
-            limit_bytes - limit_bytes // 8,
-            settings.upload_threads * (settings.batch_size_bytes + settings.batch_size_bytes // 8),
-            view.queue_buffering_max_messages,
-        )
-        timed_out = KafkaError(KafkaError._MSG_TIMED_OUT)
-        return ProducerCore(
-            batcher,
-            Notifier(timed_out, refuses_batch, refuses_keyless),
-            memory,
-            KafkaPresence(AWAY_AFTER_MS + int(view.linger_ms)),
-            inline_max_bytes=self._inline_max_bytes,
-        )
 
     def start(self) -> None:
         """Start the threads."""

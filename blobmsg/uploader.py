@@ -12,19 +12,19 @@ import threading
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from blobmsg.format.batch_object import (
+    BatchObjectWriter,
     encode_object_segment,
     object_bytes_bound,
-    write_batch_object,
 )
 from blobmsg.format.checksum import crc32
 from blobmsg.format.part import Part
 from blobmsg.format.ranges import ByteRange
-from blobmsg.format.segment import Columns
+from blobmsg.format.segment import Columns, segment_bytes_bound
 from blobmsg.object_buffers import ObjectBuffers
 from blobmsg.store.crc32_combine import object_crc32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from blobmsg.core.segments import Batch, SealedSegment
     from blobmsg.format.batch_object import EncodedSegment, IndexEntry
@@ -180,24 +180,26 @@ class Uploader:
         contents = self._outcomes.begin_encoding(batch)
         if not contents:
             return
-        segments = [segment for segment, _ in contents]
+        zone = batch.lane_key.destination_zone
         object_bytes = 0
+        entries: dict[SealedSegment, IndexEntry] = {}
         try:
-            encoded = [
-                self._encode(segment, columns, batch.lane_key.destination_zone)
-                for segment, columns in contents
-            ]
-            contents.clear()
-            with self._buffers.lend(object_bytes_bound(encoded)) as stream:
-                object_bytes, entries = write_batch_object(encoded, stream)
-                del encoded  # its chunks keep the records alive
+            with self._buffers.lend(_size_bound(contents, zone)) as stream:
+                writer = BatchObjectWriter(stream)
+                contents.sort(key=_place_in_object)
+                # Each is encoded and written while its records are in the processor's cache.
+                while contents:
+                    segment, columns = contents.pop(0)
+                    entries[segment] = writer.add(self._encode(segment, columns, zone))
+                    del columns  # nobody else may need the records any more
+                object_bytes = writer.finish()
                 self._outcomes.object_encoded(batch, object_bytes)
                 with stream.getbuffer()[:object_bytes] as data:
-                    self._put(batch, data, entries)
+                    self._put(batch, data, list(entries.values()))
         except Exception as error:  # noqa: BLE001  (every failure goes to the records' reports)
             self._outcomes.upload_failed(batch, error, object_bytes)
             return
-        parts = {segment: entry.part for segment, entry in zip(segments, entries, strict=True)}
+        parts = {segment: entry.part for segment, entry in entries.items()}
         self._outcomes.uploaded(batch, parts, object_bytes)
 
     def _put(self, batch: Batch, data: memoryview, entries: list[IndexEntry]) -> None:
@@ -241,6 +243,22 @@ class Uploader:
             destination_zone=destination_zone,
             producer_id=self._producer_id,
         )
+
+
+def _size_bound(contents: Iterable[tuple[SealedSegment, Columns]], zone: str) -> int:
+    return object_bytes_bound(
+        (
+            segment_bytes_bound(len(columns), segment.payload_bytes, columns.headers),
+            segment.topic,
+            zone,
+        )
+        for segment, columns in contents
+    )
+
+
+def _place_in_object(content: tuple[SealedSegment, Columns]) -> tuple[str, int]:
+    segment, _ = content
+    return segment.topic, segment.partition
 
 
 def columns_of(segment: SealedSegment) -> Columns:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from blobmsg import lab
+from tests.helpers.fault_proxy import FaultProxy
 from tests.helpers.stack import StackSource, find_source, heal, is_ci, topic_factory
 
 if TYPE_CHECKING:
@@ -125,3 +126,10 @@ def conf(stack: lab.Stack, store_prefix: str) -> dict[str, Any]:
 
 def _needs_stack(item: pytest.Item) -> bool:
     return "stack" in getattr(item, "fixturenames", ())
+
+
+@pytest.fixture
+def proxy(stack: lab.Stack) -> Iterator[FaultProxy]:
+    """Between a client and the stack's store; lets everything pass unless it has a rule."""
+    with FaultProxy(stack.minio.host, stack.minio.port) as proxy:
+        yield proxy

@@ -7,6 +7,7 @@ Pure: no threads, network, clock or environment. Whatever the bytes, a decoder r
 from blobmsg.format.batch_object import (
     MAX_INDEX_BYTES,
     TRAILER_BYTES,
+    BatchObjectWriter,
     EncodedSegment,
     IndexEntry,
     decode_batch_object_index,
@@ -54,6 +55,7 @@ from blobmsg.format.segment import (
     SegmentLayout,
     decode_segment,
     encode_segment,
+    segment_bytes_bound,
     segment_chunks,
     segment_layout,
 )
@@ -69,6 +71,7 @@ __all__ = [
     "OBJECT_KEY_PATTERN",
     "RETENTION_CLASSES",
     "TRAILER_BYTES",
+    "BatchObjectWriter",
     "ByteRange",
     "Codec",
     "Columns",
@@ -104,6 +107,7 @@ __all__ = [
     "object_bytes_bound",
     "require_codec",
     "retention_class",
+    "segment_bytes_bound",
     "segment_chunks",
     "segment_layout",
     "write_batch_object",

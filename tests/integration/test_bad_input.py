@@ -7,7 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 
 from blobmsg import BlobConsumer, BlobProducer
 from blobmsg.errors import ConfigError
@@ -643,3 +650,20 @@ def test_an_unknown_topic_is_reported_by_poll(
         message = next_message(consumer)
         assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
         assert message.topic() == topic
+
+
+@BOTH_CONSUMERS
+def test_an_assigned_partition_out_of_range_says_nothing_and_the_others_are_read(
+    client: Any, conf: dict[str, Any], make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic(partitions=1)
+    with Producer(_for(Producer, conf)) as producer:
+        producer.produce(topic, b"v", partition=0)
+        flush(producer)
+    more = {"group.id": topic, "topic.metadata.propagation.max.ms": 500}
+    with client(_for(client, conf, **more)) as consumer:
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in (99, 0)])
+        message = next_message(consumer)
+        assert message.error() is None
+        assert message.value() == b"v"
+        assert consumer.poll(2.0) is None

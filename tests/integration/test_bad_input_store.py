@@ -59,12 +59,6 @@ def reader_conf(conf: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def proxy(stack: lab.Stack) -> Iterator[FaultProxy]:
-    with FaultProxy(stack.minio.host, stack.minio.port) as proxy:
-        yield proxy
-
-
 class Bucket:
     """The test's own prefix of the bucket, seen by a client that is not ours."""
 

@@ -14,9 +14,8 @@ from tests.helpers.fault_proxy import Delay, FaultProxy
 from tests.helpers.records import partition, read_to_end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from blobmsg import lab
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -35,12 +34,6 @@ class ProducingChild(ChildProgram):
     def interrupt(self) -> None:
         """Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
-
-
-@pytest.fixture
-def proxy(stack: lab.Stack) -> Iterator[FaultProxy]:
-    with FaultProxy(stack.minio.host, stack.minio.port) as proxy:
-        yield proxy
 
 
 @pytest.mark.parametrize("call", ["produce", "flush", "close"])

@@ -32,19 +32,13 @@ from tests.helpers.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from blobmsg import lab
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 
 PARTITIONS = 4
-
-
-@pytest.fixture
-def proxy(stack: lab.Stack) -> Iterator[FaultProxy]:
-    with FaultProxy(stack.minio.host, stack.minio.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

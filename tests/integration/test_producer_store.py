@@ -13,17 +13,10 @@ from tests.helpers.fault_proxy import Delay, FaultProxy, Hold
 from tests.helpers.records import Reports, flush, partition, produce, read_to_end, send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from blobmsg import lab
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
-
-
-@pytest.fixture
-def proxy(stack: lab.Stack) -> Iterator[FaultProxy]:
-    with FaultProxy(stack.minio.host, stack.minio.port) as proxy:
-        yield proxy
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +23,21 @@ if TYPE_CHECKING:
 TOPIC = "orders"
 
 
-@pytest.fixture
-def consumer() -> Iterator[BlobConsumer]:
-    consumer = BlobConsumer(
+def unconnected(**more: Any) -> BlobConsumer:
+    return BlobConsumer(
         {
             "bootstrap.servers": "127.0.0.1:1",  # nobody answers, and nothing here asks
             "group.id": "g",
             "blobmsg.store.url": "memory://test-consumer",
             "log_level": 0,
+            **more,
         }
     )
+
+
+@pytest.fixture
+def consumer() -> Iterator[BlobConsumer]:
+    consumer = unconnected()
     yield consumer
     consumer.close()
 
@@ -142,14 +148,7 @@ def test_the_check_of_offsets_has_one_deadline_for_all_partitions(
 def test_close_from_a_second_thread_returns_and_closes_nothing_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    consumer = BlobConsumer(
-        {
-            "bootstrap.servers": "127.0.0.1:1",
-            "group.id": "g",
-            "blobmsg.store.url": "memory://test-consumer",
-            "log_level": 0,
-        }
-    )
+    consumer = unconnected()
     closes: list[bool] = []
     is_closing, goes_on = threading.Event(), threading.Event()
     original = consumer._consumption.close
@@ -176,14 +175,7 @@ def test_close_from_a_second_thread_returns_and_closes_nothing_twice(
 def test_ctrl_c_at_the_beginning_of_close_closes_all_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    consumer = BlobConsumer(
-        {
-            "bootstrap.servers": "127.0.0.1:1",
-            "group.id": "g",
-            "blobmsg.store.url": "memory://test-consumer",
-            "log_level": 0,
-        }
-    )
+    consumer = unconnected()
 
     class Closing:
         def acquire(self, *, blocking: bool) -> bool:
@@ -198,3 +190,42 @@ def test_ctrl_c_at_the_beginning_of_close_closes_all_the_same(
 
     with pytest.raises(RuntimeError, match="Consumer closed"):
         consumer.poll(0)
+
+
+@pytest.mark.parametrize("timeout", [None, "1", [], object()])
+def test_a_timeout_that_is_no_number_is_refused_whether_or_not_a_record_is_there(
+    consumer: BlobConsumer, timeout: Any
+) -> None:
+    consumption: Any = consumer._consumption
+    consumption._next_service = float("inf")
+    consumption._undelivered.messages += [Message(TOPIC, 0, 5)]
+
+    with pytest.raises(TypeError, match=f"must be real number, not {type(timeout).__name__}"):
+        consumer.poll(timeout)
+
+    polled = consumer.poll(Fraction(1))  # type: ignore[arg-type]  # stock takes it
+    assert polled is not None
+    assert polled.offset() == 5
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (None, 0),
+        (KafkaError(KafkaError._NO_OFFSET), 0),
+        (KafkaError(KafkaError._TRANSPORT), 1),
+    ],
+)
+@pytest.mark.parametrize("hears", [False, True])
+def test_automatic_commits_that_fail_later_are_logged_unless_the_user_hears_of_them(
+    caplog: pytest.LogCaptureFixture, error: KafkaError | None, lines: int, *, hears: bool
+) -> None:
+    heard: list[Any] = []
+    conf: dict[str, Any] = {"on_commit": lambda *arguments: heard.append(arguments)}
+    consumer = unconnected(**(conf if hears else {}))
+
+    consumer._on_commit(error, [])
+
+    consumer.close()
+    assert heard == ([(error, [])] if hears else [])
+    assert sum("commit failed" in line for line in caplog.messages) == (0 if hears else lines)

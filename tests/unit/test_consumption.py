@@ -48,6 +48,7 @@ class Kafka:
         self.failures: deque[BaseException] = deque()
         self.committed_offsets: list[Any] = []
         self.committed_answers: deque[Any] = deque()  # or exceptions, of the next calls
+        self.commit_answers: deque[Any] = deque()  # else what is committed
         self.paused: set[int] = set()
         self.sought: list[tuple[int, int]] = []
         self.on_consume: Callable[[], None] = lambda: None
@@ -86,7 +87,7 @@ class Kafka:
         if self.failures:
             raise self.failures.popleft()
         self.committed_offsets += [(o.partition, o.offset) for o in offsets]
-        return offsets
+        return self.commit_answers.popleft() if self.commit_answers else offsets
 
     def close(self) -> None:
         self.closes += 1
@@ -374,6 +375,60 @@ def test_a_commit_of_a_later_version_is_said_and_healed_and_other_partitions_go_
     consumption._service(0)
     assert kafka.sought == [(1, 9)]
     assert kafka.paused == set()
+
+
+@pytest.mark.parametrize("is_whole_answer", [False, True])
+def test_committed_offsets_that_nobody_may_read_are_an_error_for_the_user(
+    *, is_whole_answer: bool
+) -> None:
+    kafka = Kafka(0)
+    consumption = consumption_of(kafka, assigns=False)
+    denied = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+    kafka.committed_answers.append(
+        KafkaException(denied) if is_whole_answer else [answer(0, OFFSET_INVALID, error=denied)]
+    )
+
+    consumption.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
+
+    (problem,) = consumption.consume(1, 1.0)
+    error = problem.error()
+    assert error is not None
+    assert (problem.partition(), error.code()) == (0, KafkaError.GROUP_AUTHORIZATION_FAILED)
+    assert kafka.paused == {0}
+    assert consumption.consume(1, 0.1) == []  # asked again much later
+
+
+def test_an_error_of_a_partition_whose_committed_offset_is_not_known_is_handed_out() -> None:
+    kafka = Kafka(0)
+    consumption = consumption_of(kafka, assigns=False)
+    kafka.committed_answers.extend([KafkaException(KafkaError(KafkaError._TIMED_OUT))] * 20)
+    consumption.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
+    for code in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
+        kafka.records.append(Message(TOPIC, 0, 0, error=KafkaError(code)))
+
+    problems = consumption.consume(2, 0.2)
+
+    assert [problem.error() for problem in problems] == [KafkaError(KafkaError._AUTO_OFFSET_RESET)]
+
+
+@pytest.mark.parametrize("is_whole_answer", [False, True])
+def test_automatic_commits_that_fail_are_logged(
+    caplog: pytest.LogCaptureFixture, *, is_whole_answer: bool
+) -> None:
+    kafka = Kafka(3)
+    consumption = consumption_of(kafka)
+    consumption.consume(3, 1.0)
+    if is_whole_answer:
+        kafka.failures.append(KafkaException(KafkaError(KafkaError._TRANSPORT)))
+    else:
+        gone = KafkaError(KafkaError.ILLEGAL_GENERATION)
+        kafka.commit_answers.append([answer(0, OFFSET_INVALID, error=gone)])
+
+    consumption.commit_stored(consumption.keys(), asynchronous=False)
+
+    (line,) = caplog.messages
+    assert line.startswith("automatic commit")
+    assert ("_TRANSPORT" if is_whole_answer else "orders [0] failed") in line
 
 
 @pytest.mark.usefixtures("asks_at_once")

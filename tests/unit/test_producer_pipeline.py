@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from blobmsg import producer_pipeline, producer_topics
+from blobmsg import producer_setup, producer_topics
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
 from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, SegmentState
@@ -218,7 +218,7 @@ def test_a_flush_seals_what_waited_for_its_topic(start: Callable[..., ProducerPi
 def test_nothing_is_stored_while_kafka_is_away_and_all_goes_when_it_is_back(
     start: Callable[..., ProducerPipeline], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producer_pipeline, "AWAY_AFTER_MS", 100)
+    monkeypatch.setattr(producer_setup, "AWAY_AFTER_MS", 100)
     monkeypatch.setattr(producer_topics, "_PROBE_EVERY_MS", 20)
     directory = Directory()
     pipeline = start(Kafka(is_full=False), directory, **{"blobmsg.route": "blob", "linger.ms": 0})

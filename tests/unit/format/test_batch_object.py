@@ -14,6 +14,7 @@ import pytest
 
 from blobmsg.format import (
     TRAILER_BYTES,
+    BatchObjectWriter,
     ByteRange,
     Codec,
     Columns,
@@ -160,14 +161,28 @@ def test_room_for_the_longest_index_is_enough_for_no_second_copy() -> None:
     _, entries = encode_batch_object([longest] * 3)
 
     index = batch_object._encode_index(entries)
-    bound = 3 * batch_object._entry_bound(longest) + batch_object._INDEX_BOUND
-    assert len(index) <= bound
+    around = TRAILER_BYTES + len(batch_object._OBJECT_HEADER)
+    nothing = replace(longest, length_bytes=0)
+    assert len(index) <= bound_of([nothing] * 3) - 3 * 7 - around
+
+
+def bound_of(segments: list[EncodedSegment]) -> int:
+    return object_bytes_bound((s.length_bytes, s.topic, s.destination_zone) for s in segments)
+
+
+def test_segments_that_come_out_of_order_are_refused() -> None:
+    writer = BatchObjectWriter(io.BytesIO())
+    writer.add(segment_of(1, "az1"))
+    writer.add(segment_of(1, "az1"))
+    writer.add(segment_of(0, "az2"))
+    with pytest.raises(FormatError, match="sorted by zone, topic and partition"):
+        writer.add(segment_of(2, "az1"))
 
 
 def test_object_in_a_used_stream_is_the_same_and_moves_nothing() -> None:
     segments = [segment_of(i, value=b"v" * (100 + i)) for i in range(5)]
     data, entries = encode_batch_object(segments)
-    stream = io.BytesIO(b"\xff" * (object_bytes_bound(segments) + 1000))
+    stream = io.BytesIO(b"\xff" * (bound_of(segments) + 1000))
     capacity_bytes = stream.getbuffer().nbytes
 
     length_bytes, entries_in_place = write_batch_object(segments, stream)
@@ -181,7 +196,7 @@ def test_object_in_a_used_stream_is_the_same_and_moves_nothing() -> None:
 def test_no_object_is_longer_than_its_bound() -> None:
     for count in (1, 2, 50):
         segments = [segment_of(i, value=b"v" * i) for i in range(count)]
-        assert len(encode_batch_object(segments)[0]) <= object_bytes_bound(segments)
+        assert len(encode_batch_object(segments)[0]) <= bound_of(segments)
 
 
 def test_index_can_be_read_from_the_end_of_the_object_alone() -> None:
