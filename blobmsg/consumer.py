@@ -117,6 +117,7 @@ class BlobConsumer(_ConsumerBase):
             clock,
             threads=settings.fetch_threads,
             request_timeout_ms=settings.request_timeout_ms,
+            keep_bytes=settings.prefetch_max_bytes // 2,
             name=f"blobmsg-consumer-{next(_numbers)}",
         )
         self._consumption = Consumption(
@@ -321,7 +322,7 @@ class BlobConsumer(_ConsumerBase):
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
         if timeout.__class__ not in (float, int):
-            _check_real(timeout)
+            timeout = _real(timeout)
         return self._poll(timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -628,11 +629,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _check_real(number: Any) -> None:
-    """Refuse what is no number, as the stock client does.
+def _real(number: Any) -> float:
+    """What the stock client takes for a number, as a float.
 
     Raises:
         TypeError: It has no `__float__` and no `__index__`.
     """
     if not isinstance(number, (SupportsFloat, SupportsIndex)):
         raise TypeError(f"must be real number, not {type(number).__name__}")
+    return float(number)

@@ -34,7 +34,7 @@ from blobmsg.intake import Intake
 from blobmsg.interrupts import ctrl_c_waits
 from blobmsg.message import Message
 from blobmsg.rare_log import RareLog
-from blobmsg.undelivered import Undelivered
+from blobmsg.undelivered import Gathering, Undelivered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from blobmsg.core.positions import CommitEntry
     from blobmsg.fetcher import Fetcher
     from blobmsg.kafka_settings import KafkaView
-    from blobmsg.undelivered import Gathering
 
 __all__ = ["Consumption"]
 
@@ -52,8 +51,8 @@ logger = logging.getLogger("blobmsg.consumer")
 
 # The inner consumer is served this often at least while records are handed out from memory.
 _SERVICE_EVERY_S: Final = 0.05
-# So many messages `poll` makes at a time.
-_AHEAD_MESSAGES: Final = 64
+# So many messages `poll` makes at a time, most.
+_AHEAD_RECORDS: Final = 64
 # Longest single wait in the inner consumer: Ctrl-C, other threads and retries wait so long.
 _SLICE_S: Final = 0.1
 # While fetches are in flight, how long to wait for one of them between two looks at Kafka.
@@ -141,22 +140,37 @@ class Consumption:
             with self._lock:
                 if not self._undelivered.messages:
                     self._undelivered.forget_positions()
-                    self._take_ready(self._undelivered, _AHEAD_MESSAGES)
-                with contextlib.suppress(IndexError):
-                    for message in self._undelivered.pop_each:
-                        return message
+                    self._read_ahead()
+            try:
+                for message in self._undelivered.pop_each:
+                    return message
+            except IndexError:
+                pass
             if deadline is None:
                 deadline = float("inf") if timeout_s < 0 else now + timeout_s
             if not self._wait(deadline):
                 return None
             now = time.monotonic()
 
+    def _read_ahead(self) -> None:
+        """Take the next few records of one run, or an event.
+
+        Of one run, so that what they hold in memory stays charged.
+        """
+        while not self._undelivered.messages:
+            run = self._run
+            if run is not None and run.index < run.end:
+                self._take(run, self._undelivered, _AHEAD_RECORDS)
+            elif not self._take_next(self._undelivered):
+                return
+
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """Up to `count` records and events; waits for all of them at most `timeout_s`."""
         deadline = float("inf") if timeout_s < 0 else time.monotonic() + timeout_s
-        with self._lock:
-            gathering = self._undelivered.gather()
+        gathering = Gathering()
         try:
+            with self._lock:
+                self._undelivered.gather(gathering)
             while len(gathering.messages) < count:
                 if time.monotonic() >= self._next_service:
                     self._service(0)
@@ -168,7 +182,7 @@ class Consumption:
             with self._lock:
                 self._undelivered.gathered(gathering)
         except BaseException:  # a user's callback, Ctrl-C: nobody gets what was gathered
-            with self._lock:
+            with ctrl_c_waits(), self._lock:
                 self._undelivered.put_back(gathering)
             raise
         return messages
@@ -222,13 +236,13 @@ class Consumption:
         start, source = run.index, run.source
         end = min(run.end, start + most)
         flow = run.entry.flow
-        place, position_before = (flow.key, run.position()), flow.position()
+        place, position = (flow.key, run.position()), flow.position()
         make: Callable[..., Message] = source.message_class
         made = list(map(make, repeat(source), range(start, end)))
         # All or nothing: signal handlers come behind calls, never between the next lines. One may
         # have sought or polled before.
-        if self._run is run and run.index == start:
-            target.position_before[place] = position_before
+        if self._run is run and run.index == start and end <= run.end:
+            target.position_before[place] = position
             target.messages += made
             run.index = end
             self._taken += end - start
@@ -483,7 +497,8 @@ class Consumption:
     def _forget(self, keys: Iterable[FlowKey]) -> None:
         for key in keys:
             self._core.revoked(key)
-            self._drop_taken(key)
+            self._drop_received(key)
+            self._taken -= self._undelivered.forget(key)
             self._expired_logged.discard(key)
             self.commits.positions.forget(key)
             self._unresolved.pop(key, None)
@@ -491,13 +506,12 @@ class Consumption:
         if run is not None and run.entry.flow.key not in self._core.flows:
             self._run = None
 
-    def _drop_taken(self, key: FlowKey) -> None:
-        """Drop what was taken from Kafka before a seek or revocation and is not handed out."""
+    def _drop_received(self, key: FlowKey) -> None:
+        """Drop what came from Kafka before a seek or revocation."""
         if self._received:
             kept = [m for m in self._received if (m.topic(), m.partition()) != key]
             self._received.clear()
             self._received.extend(kept)
-        self._undelivered.drop(key)
 
     def keys(self) -> list[FlowKey]:
         """The assigned partitions."""
@@ -517,7 +531,8 @@ class Consumption:
                 positions = self._undelivered.positions()
                 if key in positions:
                     self._core.taken_back(key, positions[key])
-                self._drop_taken(key)
+                self._drop_received(key)
+                self._taken -= self._undelivered.drop(key)
                 self._core.sought(key, start if start >= 0 else None)
                 was_unresolved = self._unresolved.pop(key, None) is not None
                 self._unresolved.update(unresolved)
@@ -603,11 +618,11 @@ class Consumption:
     def commit_failed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """Log what a commit that nobody waits for was answered, if it is an error."""
         if error is not None and error.code() != KafkaError._NO_OFFSET:
-            self._log(f"automatic commit failed: {error}", cause="commit")
+            self._log(f"commit failed: {error}", cause="commit")
         for partition in partitions:
             if partition.error is not None:
                 place = f"{partition.topic} [{partition.partition}]"
-                self._log(f"automatic commit of {place} failed: {partition.error}", cause=place)
+                self._log(f"commit of {place} failed: {partition.error}", cause=place)
 
     def _commit_when_due(self) -> None:
         now = time.monotonic()

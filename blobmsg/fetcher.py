@@ -60,8 +60,7 @@ logger = logging.getLogger("blobmsg.fetcher")
 # wrong three times is wrong in the store.
 _ATTEMPTS_ON_MISMATCH: Final = 3
 _STALE: Final = Failure(FailureKind.TRANSIENT, None)
-# Free memory kept for the next parts, about two objects', and when the rest of a pause gets it.
-_KEEP_BYTES: Final = 32 << 20
+# Memory that is kept for the next parts goes when none has come for so long.
 _IDLE_S: Final = 30.0
 
 
@@ -102,6 +101,7 @@ class Fetcher:
         clock: Time.
         threads: How many fetches at once.
         request_timeout_ms: How long one section may take, retries included.
+        keep_bytes: Free memory kept for the next parts.
         name: For thread names.
 
     Threads: `submit`, `wait`, `take_results` any; both queues are of C and need no lock.
@@ -115,13 +115,14 @@ class Fetcher:
         *,
         threads: int,
         request_timeout_ms: int,
+        keep_bytes: int,
         name: str,
     ) -> None:
         self._stores = stores
         self._cache = cache
         self._clock = clock
         self._request_timeout_ms = request_timeout_ms
-        self._buffers = PartBuffers(_KEEP_BYTES)
+        self._buffers = PartBuffers(keep_bytes)
         self._jobs: queue.SimpleQueue[FetchSection | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[FetchResult] = queue.SimpleQueue()
         self._results: deque[FetchResult] = deque()  # out of `_done`, not taken yet
@@ -173,7 +174,7 @@ class Fetcher:
             try:
                 section = self._jobs.get(timeout=_IDLE_S)
             except queue.Empty:
-                self._buffers.drop_free()
+                self._buffers.drop_unused(_IDLE_S)
                 continue
             if section is None:
                 return

@@ -195,7 +195,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "blobmsg.prefetch.max.bytes",
         kinds.INTEGER,
         64 << 20,
-        "Decoded and in-flight bytes that a consumer holds (one segment is always let in).",
+        "Decoded and in-flight bytes that a consumer holds (one segment is always let in); up to "
+        "half as much again is kept for the next fetches.",
         unit="bytes",
         minimum=1,
         maximum=1 << 40,

@@ -15,7 +15,7 @@ from itertools import chain, repeat, starmap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from blobmsg.core.flow import FlowKey
     from blobmsg.message import Message
@@ -54,7 +54,8 @@ class Undelivered:
     def __init__(self) -> None:
         self.messages: deque[Message]
         self.position_before: dict[tuple[FlowKey, int], int | None] = {}
-        self._of_paused: dict[FlowKey, list[Message]] = {}
+        # Of all paused partitions, by `_key_of`.
+        self._of_paused: dict[tuple[str | None, int | None], list[Message]] = {}
         self._gatherings: list[Gathering] = []
         self._begin_anew()
 
@@ -62,55 +63,70 @@ class Undelivered:
         self.messages = deque()
         self.pop_each: Iterator[Message] = starmap(self.messages.popleft, repeat(()))
 
-    def gather(self) -> Gathering:
-        """Begin to gather; ends with `gathered` or `put_back`."""
-        gathering = Gathering()
+    def gather(self, gathering: Gathering) -> None:
+        """What is in it is not the user's before `gathered`."""
         self._gatherings.append(gathering)
-        return gathering
 
     def gathered(self, gathering: Gathering) -> None:
         """Its messages are the user's, unless `put_back` follows."""
         self._gatherings.remove(gathering)
 
     def put_back(self, gathering: Gathering) -> None:
-        """Its messages come first again."""
+        """Its messages come first again, those of paused partitions at their resume."""
         if gathering in self._gatherings:
             self._gatherings.remove(gathering)
         self.position_before.update(gathering.position_before)
-        self._add_first(gathering.messages)
+        for message in reversed(gathering.messages):
+            paused = self._of_paused.get(_key_of(message))
+            if paused is None:
+                self.messages.appendleft(message)
+            else:
+                paused.insert(0, message)
 
     def forget_positions(self) -> None:
-        """Drop what nobody asks for any more; for a moment when nothing is handed out from here."""
-        if not self.messages and not self._of_paused:
-            self.position_before.clear()
+        """Drop what nobody asks for any more, when nothing is left to hand out."""
+        if self.position_before and not self.messages:
+            waiting = {key for key, messages in self._of_paused.items() if messages}
+            self._keep_positions(lambda key: key in waiting)
 
-    def _add_first(self, messages: Sequence[Message]) -> None:
-        self.messages.extendleft(reversed(messages))
+    def _keep_positions(self, is_kept: Callable[[FlowKey], bool]) -> None:
+        self.position_before = {
+            place: position for place, position in self.position_before.items() if is_kept(place[0])
+        }
 
     def pause(self, key: FlowKey) -> None:
         """Keep a partition's messages until `resume`."""
-        theirs = self._take_out(key)
-        if theirs:
-            self._of_paused.setdefault(key, []).extend(theirs)
+        self._of_paused.setdefault(key, []).extend(self._take_out(key))
 
     def resume(self, key: FlowKey) -> None:
         """Hand out what was kept, before everything else."""
-        self._add_first(self._of_paused.pop(key, []))
+        self.messages.extendleft(reversed(self._of_paused.pop(key, [])))
 
-    def drop(self, key: FlowKey) -> None:
-        """Forget a partition's messages, those in gatherings included."""
-        self._of_paused.pop(key, None)
-        self._take_out(key)
+    def drop(self, key: FlowKey) -> int:
+        """Drop a partition's messages, those in gatherings included; how many records it were."""
+        dropped = self._take_out(key)
+        if key in self._of_paused:
+            dropped += self._of_paused[key]
+            self._of_paused[key] = []
         for gathering in self._gatherings:
-            gathering.messages = deque(m for m in gathering.messages if not _is_of(m, key))
+            dropped += [message for message in gathering.messages if _key_of(message) == key]
+            gathering.messages = deque(m for m in gathering.messages if _key_of(m) != key)
+        self._keep_positions(key.__ne__)
+        return sum(message.error() is None for message in dropped)
+
+    def forget(self, key: FlowKey) -> int:
+        """As `drop`, of a partition that is taken away; it is not paused any more."""
+        dropped = self.drop(key)
+        self._of_paused.pop(key, None)
+        return dropped
 
     def _take_out(self, key: FlowKey) -> list[Message]:
-        if not any(_is_of(message, key) for message in list(self.messages)):
+        if not any(_key_of(message) == key for message in list(self.messages)):
             return []
         old = self.messages
         self._begin_anew()  # from here on nobody takes from the old ones
-        self._add_first([message for message in old if not _is_of(message, key)])
-        return [message for message in old if _is_of(message, key)]
+        self.messages += [message for message in old if _key_of(message) != key]
+        return [message for message in old if _key_of(message) == key]
 
     def positions(self) -> dict[FlowKey, int | None]:
         """Of each partition that has records here, its position: before the first of them.
@@ -120,10 +136,11 @@ class Undelivered:
         first: dict[FlowKey, int] = {}
         for message in self._all():
             topic, partition, offset = message.topic(), message.partition(), message.offset()
-            if topic is not None and partition is not None and offset is not None:
-                key = (topic, partition)
-                first[key] = min(offset, first.get(key, offset))
-        befores = [self.position_before, *(g.position_before for g in self._gatherings)]
+            if topic is None or partition is None or offset is None or message.error() is not None:
+                continue  # an event
+            key = (topic, partition)
+            first[key] = min(offset, first.get(key, offset))
+        befores = [*(g.position_before for g in self._gatherings), self.position_before]
         return {
             key: next((b[key, offset] for b in befores if (key, offset) in b), offset)
             for key, offset in first.items()
@@ -142,5 +159,5 @@ class Undelivered:
         )
 
 
-def _is_of(message: Message, key: FlowKey) -> bool:
-    return (message.topic(), message.partition()) == key
+def _key_of(message: Message) -> tuple[str | None, int | None]:
+    return message.topic(), message.partition()

@@ -1,4 +1,4 @@
-"""Memory that fetched parts are read into, used again once nobody refers to one.
+"""Memory that fetched parts are read into, used again once nobody refers to it.
 
 Pages that are fresh from the system cost more than the copy that fills them: on virtual machines a
 page fault took 3 to 8 us, 1 to 2 us per KiB read. Decides which memory is kept for the next part;
@@ -8,11 +8,11 @@ never knows what is in it.
 from __future__ import annotations
 
 import mmap
+import sys
 import threading
-from typing import TYPE_CHECKING, Final, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+import time
+from sys import getrefcount
+from typing import Final, TypeAlias
 
 __all__ = ["SMALLEST_BYTES", "PartBuffer", "PartBuffers", "StoredPart"]
 
@@ -20,36 +20,28 @@ __all__ = ["SMALLEST_BYTES", "PartBuffer", "PartBuffers", "StoredPart"]
 # process may have 65,530.
 SMALLEST_BYTES: Final = 128 << 10
 _SIZES_PER_DOUBLING: Final = 8  # parts of one topic differ by some percent and share a size
+# Reference counts are exact only where one thread at a time runs Python.
+_COUNTS_ARE_EXACT: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 class PartBuffer:
-    """One part's memory; given back for reuse when the last reference to it goes.
-
-    Whoever keeps `data`, or a view of it, keeps the PartBuffer as well. A slice of `data` is a copy
-    in `bytes`, as of `bytes` itself.
+    """One part's memory.
 
     Args:
-        data: At least `length_bytes` long.
+        data: At least `length_bytes` long. A slice of it is a copy, as one of `bytes` is.
         length_bytes: The part's length, `len()` of this.
-        give_back: Called with `data` at the end, in any thread.
 
     Threads: one until it is filled, then any.
     """
 
-    __slots__ = ("_give_back", "_length_bytes", "data")
+    __slots__ = ("_length_bytes", "data")
 
-    def __init__(
-        self, data: mmap.mmap, length_bytes: int, give_back: Callable[[mmap.mmap], None]
-    ) -> None:
+    def __init__(self, data: mmap.mmap, length_bytes: int) -> None:
         self.data = data
         self._length_bytes = length_bytes
-        self._give_back = give_back
 
     def __len__(self) -> int:
         return self._length_bytes
-
-    def __del__(self) -> None:
-        self._give_back(self.data)
 
     def view(self) -> memoryview:
         """The part's bytes, to be filled."""
@@ -63,54 +55,86 @@ StoredPart: TypeAlias = bytes | PartBuffer
 class PartBuffers:
     """Buffers of a fetcher's parts.
 
-    Args:
-        keep_bytes: Free buffers together are not larger than this; further ones go to the system.
+    Memory is free when its reference count says that nobody but this pool has it: no message, no
+    cache, no view, no garbage that a finalizer could still look at.
 
-    Threads: any. `_lock` guards all fields. A buffer that comes back while somebody holds it is
-    dropped instead of waited with, for Python may take any moment to end an object, one within
-    `take` in the same thread included.
+    Args:
+        keep_bytes: With a new buffer, free ones beyond this go back to the system.
+
+    Threads: any. `_lock` guards all fields.
     """
 
     def __init__(self, keep_bytes: int) -> None:
         self._keep_bytes = keep_bytes
         self._lock = threading.Lock()
-        self._free: dict[int, list[mmap.mmap]] = {}  # by capacity
-        self._free_bytes = 0
+        self._buffers: dict[int, list[mmap.mmap]] = {}  # all, by capacity
+        self._taken_at_s = time.monotonic()
 
     @property
     def free_bytes(self) -> int:
         """Capacity of the buffers that nobody uses."""
-        return self._free_bytes
+        with self._lock:
+            return sum(map(_free_bytes, self._buffers.values()))
 
     def take(self, length_bytes: int) -> PartBuffer:
         """A buffer for a part of this length, which has whatever was there before."""
         capacity_bytes = _capacity_bytes(length_bytes)
-        data: mmap.mmap | None = None
         with self._lock:
-            free = self._free.get(capacity_bytes)
-            if free:
-                data = free.pop()
-                self._free_bytes -= capacity_bytes
-        if data is None:
-            data = mmap.mmap(-1, capacity_bytes)  # takes no memory before something is written
-        return PartBuffer(data, length_bytes, self._give_back)
+            self._taken_at_s = time.monotonic()
+            data = _first_free(self._buffers.get(capacity_bytes, []))
+            if data is None:
+                data = _new_memory(capacity_bytes)
+                self._drop_free(self._keep_bytes)
+                if _COUNTS_ARE_EXACT:
+                    self._buffers.setdefault(capacity_bytes, []).append(data)
+            return PartBuffer(data, length_bytes)
 
-    def drop_free(self) -> None:
-        """Give the memory of all free buffers back to the system."""
+    def drop_unused(self, for_s: float) -> None:
+        """Give free memory back to the system when none was taken for so long."""
         with self._lock:
-            self._free.clear()
-            self._free_bytes = 0
+            if time.monotonic() - self._taken_at_s >= for_s:
+                self._drop_free(0)
 
-    def _give_back(self, data: mmap.mmap) -> None:
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            capacity_bytes = len(data)
-            if self._free_bytes + capacity_bytes <= self._keep_bytes:
-                self._free.setdefault(capacity_bytes, []).append(data)
-                self._free_bytes += capacity_bytes
-        finally:
-            self._lock.release()
+    def _drop_free(self, keep_bytes: int) -> None:
+        for buffers in self._buffers.values():
+            for place in range(len(buffers) - 1, -1, -1):
+                if getrefcount(buffers[place]) == _REFERENCES_IN_A_LIST:
+                    keep_bytes -= len(buffers[place])
+                    if keep_bytes < 0:
+                        del buffers[place]
+
+
+def _first_free(buffers: list[mmap.mmap]) -> mmap.mmap | None:
+    for data in buffers:
+        if getrefcount(data) == _REFERENCES_IN_A_LOOP:
+            return data
+    return None
+
+
+def _free_bytes(buffers: list[mmap.mmap]) -> int:
+    return sum(len(data) for data in buffers if getrefcount(data) == _REFERENCES_IN_A_LOOP)
+
+
+# What `getrefcount` says of an object that only a list has: the same expressions as above.
+def _references_in_a_loop(objects: list[object]) -> int:
+    for found in objects:
+        return getrefcount(found)
+    raise AssertionError("an empty list")
+
+
+_REFERENCES_IN_A_LOOP: Final = _references_in_a_loop([object()])
+_ONE_OBJECT: Final = [object()]
+_REFERENCES_IN_A_LIST: Final = getrefcount(_ONE_OBJECT[0])
+
+
+def _new_memory(capacity_bytes: int) -> mmap.mmap:
+    """Memory that is taken from the system when something is written.
+
+    Private: a process that was forked keeps what it had, whatever is read here later.
+    """
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, capacity_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, capacity_bytes)
 
 
 def _capacity_bytes(length_bytes: int) -> int:

@@ -121,7 +121,10 @@ class FaultStore:
         *,
         deadline_ms: int,
     ) -> None:
-        """See `Store.read_range`; the faults of `get_range`, whose bytes stay as many."""
+        """See `Store.read_range`; a fault for `get_range` hits it, too.
+
+        What `corrupt` makes of the bytes must be as long as they are: the targets are.
+        """
         fault = self._next("get_range", key)
         self._before(fault, key, byte_range, deadline_ms=deadline_ms)
         self._inner.read_range(key, byte_range, targets, deadline_ms=deadline_ms)

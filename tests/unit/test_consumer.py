@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from decimal import Decimal
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -206,6 +207,7 @@ def test_a_timeout_that_is_no_number_is_refused_whether_or_not_a_record_is_there
     polled = consumer.poll(Fraction(1))  # type: ignore[arg-type]  # stock takes it
     assert polled is not None
     assert polled.offset() == 5
+    assert consumer.poll(Decimal(0)) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import random
+import signal
 import threading
+import time
 from collections import deque
 from dataclasses import replace
 from types import SimpleNamespace
@@ -113,7 +117,13 @@ def consumption_of(kafka: Kafka, *, assigns: bool = True, **conf: Any) -> Consum
     )
     clock = SystemClock()
     fetcher = Fetcher(
-        Stores(settings), None, clock, threads=1, request_timeout_ms=1000, name="test"
+        Stores(settings),
+        None,
+        clock,
+        threads=1,
+        request_timeout_ms=1000,
+        keep_bytes=1 << 20,
+        name="test",
     )
     consumption = Consumption(
         kafka, fetcher, settings, KafkaView.parse(kafka_conf), clock, on_error=lambda _: None
@@ -121,6 +131,17 @@ def consumption_of(kafka: Kafka, *, assigns: bool = True, **conf: Any) -> Consum
     if assigns:
         consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
     return consumption
+
+
+def numbered(_source: object, index: int) -> Message:
+    """A record of a run whose records are their numbers."""
+    return Message(TOPIC, 0, 4 * FULL - 5 + index, value=b"%d" % index)
+
+
+def polled(consumption: Consumption) -> Message:
+    message = consumption.poll(1.0)
+    assert message is not None
+    return message
 
 
 def values(messages: list[Message]) -> list[int]:
@@ -266,13 +287,97 @@ def test_what_a_seek_drops_of_an_interrupted_consume_is_not_committed(
 def test_a_position_is_behind_what_poll_handed_out_whatever_it_has_read_ahead() -> None:
     consumption = consumption_of(Kafka(5))
     for number in range(5):
-        polled = consumption.poll(1.0)
-        assert polled is not None
-        assert values([polled]) == [number]
+        assert values([polled(consumption)]) == [number]
         assert consumption.position_of((TOPIC, 0)) == (number + 1) * FULL
         assert consumption.stats()["records"] == number + 1
         (change,) = consumption.stored_changes([(TOPIC, 0)])
         assert change.kafka_offset == number + 1
+
+
+def test_a_seek_takes_back_what_was_read_ahead() -> None:
+    consumption = consumption_of(Kafka(0))
+    flow = consumption._core.flows[TOPIC, 0]
+    records = SimpleNamespace(records=5, first_record_index=0, message_class=numbered)
+    assert consumption._core.records_received(flow, 3, [records], 5, 100)
+    assert values([polled(consumption)]) == [0]
+    assert consumption.stats()["records"] == 1
+
+    consumption.seek(TopicPartition(TOPIC, 0, 9 * FULL))
+
+    assert consumption.stats()["records"] == 1
+    assert consumption.poll(0.0) is None
+    (change,) = consumption.stored_changes([(TOPIC, 0)])
+    assert (change.kafka_offset, change.metadata) == (3, "blobmsg1:4")
+
+
+def test_read_ahead_is_of_one_run_whose_bytes_stay_charged() -> None:
+    consumption = consumption_of(Kafka(0))
+    flow = consumption._core.flows[TOPIC, 0]
+    for kafka_offset in range(3):
+        records = SimpleNamespace(records=2, first_record_index=0, message_class=numbered)
+        assert consumption._core.records_received(flow, kafka_offset, [records], 2, 100)
+    for held_bytes in (300, 300, 200, 200, 100, 100):
+        polled(consumption)
+        assert consumption._core.held_bytes == held_bytes
+
+
+class Interrupted(BaseException):
+    """What the handler raises in the middle of anything."""
+
+
+def test_signals_that_raise_anywhere_in_poll_lose_and_double_nothing() -> None:
+    class Endless(Kafka):
+        def poll(self, _timeout: float) -> Message | None:
+            number = next(numbers)
+            return Message(TOPIC, 0, number, value=b"%d" % number)
+
+        def consume(self, _count: int, _timeout: float) -> list[Message]:
+            return []
+
+    numbers = itertools.count()
+    consumption = consumption_of(Endless(0))
+    got: list[int] = []
+    is_armed = is_over = False
+    interrupts = 0
+
+    def strike(*_: object) -> None:
+        nonlocal is_armed
+        if is_armed:
+            is_armed = False
+            raise Interrupted
+
+    def strike_often() -> None:
+        main = threading.main_thread().ident
+        assert main is not None
+        while not is_over:
+            time.sleep(0.0005 * random.random())
+            signal.pthread_kill(main, signal.SIGINT)
+
+    handler = signal.signal(signal.SIGINT, strike)
+    striker = threading.Thread(target=strike_often)
+    striker.start()
+    try:
+        while interrupts < 800:
+            found: Message | None = None
+            taken = len(got)
+            try:
+                is_armed = True
+                while True:
+                    found = consumption.poll(0.0)
+                    if found is not None:
+                        got.append(int(found.value()))
+                        found = None
+                        taken = len(got)
+            except Interrupted:
+                interrupts += 1
+                # It may have come between the return and the list.
+                if found is not None and len(got) == taken:
+                    got.append(int(found.value()))
+    finally:
+        is_armed, is_over = False, True
+        striker.join()
+        signal.signal(signal.SIGINT, handler)
+    assert got == list(range(len(got)))
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
@@ -292,9 +397,7 @@ def test_a_paused_partition_hands_out_nothing_that_was_taken_before(
             with pytest.raises(KeyboardInterrupt):
                 consumption.consume(10, 1.0)
     else:
-        polled = consumption.poll(1.0)
-        assert polled is not None
-        assert values([polled]) == [1]
+        assert values([polled(consumption)]) == [1]
     partition = TopicPartition(TOPIC, 0)
     behind = consumption.position_of((TOPIC, 0))
 
@@ -427,7 +530,7 @@ def test_automatic_commits_that_fail_are_logged(
     consumption.commit_stored(consumption.keys(), asynchronous=False)
 
     (line,) = caplog.messages
-    assert line.startswith("automatic commit")
+    assert line.startswith("commit")
     assert ("_TRANSPORT" if is_whole_answer else "orders [0] failed") in line
 
 

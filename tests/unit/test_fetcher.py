@@ -87,7 +87,15 @@ def cache() -> MemoryCache:
 def fetch(store: Store, cache: MemoryCache, parts: Sequence[Part]) -> list[Any]:
     """Values of the parts, or their failures, by one section over all of them."""
     stores: Any = store
-    fetcher = Fetcher(stores, cache, SystemClock(), threads=1, request_timeout_ms=1000, name="test")
+    fetcher = Fetcher(
+        stores,
+        cache,
+        SystemClock(),
+        threads=1,
+        request_timeout_ms=1000,
+        keep_bytes=1 << 20,
+        name="test",
+    )
     told = notification(*parts)
     entry = Entry(Flow(("flights", 0), None), 7, told, len(parts))
     entry.context = EntryContext(TIMESTAMP_CREATE_TIME, None, None)
@@ -207,7 +215,15 @@ def test_the_bytes_between_the_parts_are_passed_over(store: Store, cache: Memory
 def test_large_parts_have_buffers_that_are_used_again_when_their_records_are_gone() -> None:
     store = Store(*(segment_of(bytes([number]) * 300_000) for number in range(3)))
     stores: Any = store
-    fetcher = Fetcher(stores, None, SystemClock(), threads=1, request_timeout_ms=1000, name="test")
+    fetcher = Fetcher(
+        stores,
+        None,
+        SystemClock(),
+        threads=1,
+        request_timeout_ms=1000,
+        keep_bytes=1 << 20,
+        name="test",
+    )
 
     def views() -> list[RecordsView]:
         told = notification(*store.parts)

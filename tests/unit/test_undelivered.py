@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from blobmsg.message import Message
-from blobmsg.undelivered import Undelivered
+from blobmsg.undelivered import Gathering, Undelivered
 
 FIRST, SECOND = ("orders", 0), ("orders", 1)
 
@@ -53,11 +53,12 @@ def test_a_paused_partitions_messages_wait_for_its_resume() -> None:
 def test_a_partition_that_goes_takes_its_messages_along_wherever_they_are() -> None:
     undelivered = mixed()
     undelivered.pause(FIRST)
-    gathering = undelivered.gather()
+    gathering = Gathering()
+    undelivered.gather(gathering)
     gathering.messages += [message(0, 3), message(1, 6)]
-    undelivered.drop(FIRST)
+    assert undelivered.drop(FIRST) == 3
     assert undelivered.positions() == {SECOND: 6}
-    undelivered.drop(SECOND)
+    assert undelivered.forget(SECOND) == 3
     undelivered.resume(FIRST)
     assert offsets(undelivered) == []
     assert not gathering.messages
@@ -67,7 +68,8 @@ def test_a_partition_that_goes_takes_its_messages_along_wherever_they_are() -> N
 def test_what_an_interrupted_call_gathered_comes_first_again(*, is_gathered: bool) -> None:
     undelivered = Undelivered()
     undelivered.messages += [message(0, 7)]
-    gathering = undelivered.gather()
+    gathering = Gathering()
+    undelivered.gather(gathering)
     gathering.messages += [message(0, 5), message(0, 6)]
     assert undelivered.positions() == {FIRST: 5}
     if is_gathered:  # interrupted behind it
@@ -85,7 +87,8 @@ def test_a_position_is_that_before_the_first_which_is_here() -> None:
     for _ in undelivered.pop_each:
         break
     assert undelivered.positions() == {FIRST: 6, SECOND: 3}
-    gathering = undelivered.gather()
+    gathering = Gathering()
+    undelivered.gather(gathering)
     gathering.messages += [message(0, 2)]
     gathering.position_before[FIRST, 2] = 1
     assert undelivered.positions() == {FIRST: 1, SECOND: 3}
@@ -97,9 +100,45 @@ def test_a_position_is_that_before_the_first_which_is_here() -> None:
     assert undelivered.position_before == {}
 
 
+def test_what_was_gathered_of_a_paused_partition_waits_before_what_came_later() -> None:
+    undelivered = Undelivered()
+    gathering = Gathering()
+    undelivered.gather(gathering)
+    gathering.messages += [message(0, 5), message(1, 7), message(0, 6)]
+    undelivered.messages += [message(0, 7)]
+    undelivered.pause(FIRST)
+    undelivered.put_back(gathering)
+    assert offsets(undelivered) == [(1, 7)]
+    undelivered.resume(FIRST)
+    assert offsets(undelivered) == [(0, 5), (0, 6), (0, 7)]
+
+
+def test_a_partition_that_is_taken_away_is_not_paused_when_it_comes_again() -> None:
+    undelivered = mixed()
+    undelivered.pause(FIRST)
+    undelivered.forget(FIRST)
+    gathering = Gathering()
+    gathering.messages += [message(0, 9)]
+    undelivered.put_back(gathering)
+    assert offsets(undelivered)[0] == (0, 9)
+
+
+def test_positions_of_one_paused_partition_do_not_keep_those_of_the_others() -> None:
+    undelivered = mixed()
+    undelivered.position_before[FIRST, 5] = 4
+    undelivered.position_before[SECOND, 7] = 3
+    undelivered.pause(FIRST)
+    offsets(undelivered)
+    undelivered.forget_positions()
+    assert undelivered.position_before == {(FIRST, 5): 4}
+    undelivered.drop(FIRST)
+    assert undelivered.position_before == {}
+
+
 def test_what_was_gathered_is_the_users() -> None:
     undelivered = Undelivered()
-    gathering = undelivered.gather()
+    gathering = Gathering()
+    undelivered.gather(gathering)
     gathering.messages += [message(0, 5)]
     undelivered.gathered(gathering)
     assert undelivered.positions() == {}
@@ -108,7 +147,9 @@ def test_what_was_gathered_is_the_users() -> None:
 
 def test_events_are_no_records_and_hold_no_position() -> None:
     undelivered = Undelivered()
-    undelivered.messages += [Message(error=KafkaError(KafkaError._ALL_BROKERS_DOWN))]
+    ended = KafkaError(KafkaError._PARTITION_EOF)
+    undelivered.messages += [Message("orders", 0, 500 << 20, error=ended)]
+    undelivered.position_before[FIRST, 500 << 20] = 7
     assert undelivered.records() == 0
     assert undelivered.positions() == {}
 
