@@ -242,9 +242,11 @@ class Fetcher:
         return [finished.get(part.byte_range) for _, _, part in section.parts]
 
     def _target(self, length_bytes: int) -> bytearray | PartBuffer:
-        if length_bytes < SMALLEST_BYTES:
-            return bytearray(length_bytes)
-        return self._buffers.take(length_bytes)
+        if length_bytes >= SMALLEST_BYTES:
+            # It fails when a cache of many GiB has as many mappings as a process may have.
+            with contextlib.suppress(OSError):
+                return self._buffers.take(length_bytes)
+        return bytearray(length_bytes)
 
     def _deadline_ms(self) -> int:
         return self._clock.now_ms() + self._request_timeout_ms

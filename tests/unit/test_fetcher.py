@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -244,3 +246,16 @@ def test_large_parts_have_buffers_that_are_used_again_when_their_records_are_gon
     assert kept.value() == bytes([1]) * 300_000
     assert len({id(view.data) for view in second} & memory) == 2
     assert [view.segment.value(0) for view in second] == [bytes([n]) * 300_000 for n in range(3)]
+
+
+def test_large_parts_are_read_also_when_no_more_mappings_are_to_be_had(
+    cache: MemoryCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    values = [bytes([number]) * 300_000 for number in range(3)]
+    store = Store(*map(segment_of, values))
+
+    assert fetch(store, cache, store.parts) == values
