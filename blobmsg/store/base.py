@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
     from blobmsg.format.ranges import ByteRange
 
-__all__ = ["Buffer", "ObjectInfo", "Store", "check_key", "object_missing", "range_outside_object"]
+__all__ = [
+    "Buffer",
+    "ObjectInfo",
+    "Store",
+    "check_key",
+    "fill_targets",
+    "object_missing",
+    "range_outside_object",
+]
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
@@ -141,6 +149,14 @@ class Store(Protocol):
     def close(self) -> None:
         """Free connections and end waits of other threads; a second call is fine."""
         ...
+
+
+def fill_targets(targets: Sequence[memoryview], data: bytes) -> None:
+    """Copy bytes into targets that together are as long, as `Store.read_range` fills them."""
+    rest = memoryview(data)
+    for target in targets:
+        target[:] = rest[: len(target)]
+        rest = rest[len(target) :]
 
 
 def check_key(key: str) -> None:

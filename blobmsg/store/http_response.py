@@ -12,6 +12,8 @@ from contextlib import suppress
 from http.client import BadStatusLine, HTTPException, IncompleteRead, RemoteDisconnected
 from typing import TYPE_CHECKING
 
+from blobmsg.store.base import fill_targets
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from io import BufferedReader
@@ -88,10 +90,7 @@ class Response:
             HTTPException: There is more.
         """
         if self._ends_chunked or self.length is None:
-            data = memoryview(self.read_exactly(sum(map(len, targets))))
-            for target in targets:
-                target[:] = data[: len(target)]
-                data = data[len(target) :]
+            fill_targets(targets, self.read_exactly(sum(map(len, targets))))
             return
         rest = sum(map(len, targets))
         if self.length != rest:

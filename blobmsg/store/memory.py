@@ -13,6 +13,7 @@ from blobmsg.store.base import (
     Buffer,
     ObjectInfo,
     check_key,
+    fill_targets,
     object_missing,
     range_outside_object,
 )
@@ -74,10 +75,7 @@ class MemoryStore:
         deadline_ms: int,
     ) -> None:
         """See `Store.read_range`."""
-        data = memoryview(self.get_range(key, byte_range, deadline_ms=deadline_ms))
-        for target in targets:
-            target[:] = data[: len(target)]
-            data = data[len(target) :]
+        fill_targets(targets, self.get_range(key, byte_range, deadline_ms=deadline_ms))
 
     def size(self, key: str) -> int:
         """See `Store.size`."""

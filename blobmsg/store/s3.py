@@ -133,14 +133,9 @@ class S3Store:
 
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`."""
-        headers = {"range": f"bytes={byte_range.start}-{byte_range.end - 1}"}
-        asked = self._asked("GET", key, byte_range)
-
-        def read(response: Response) -> bytes:
-            _check_partial(response, byte_range, asked)
-            return response.read_exactly(byte_range.length)
-
-        return self._request(asked, headers, None, read, deadline_ms=deadline_ms)
+        return self._request_range(
+            key, byte_range, lambda r: r.read_exactly(byte_range.length), deadline_ms
+        )
 
     def read_range(
         self,
@@ -151,14 +146,19 @@ class S3Store:
         deadline_ms: int,
     ) -> None:
         """See `Store.read_range`."""
+        self._request_range(key, byte_range, lambda r: r.read_into(targets), deadline_ms)
+
+    def _request_range(
+        self, key: str, byte_range: ByteRange, read: Callable[[Response], _T], deadline_ms: int
+    ) -> _T:
         headers = {"range": f"bytes={byte_range.start}-{byte_range.end - 1}"}
         asked = self._asked("GET", key, byte_range)
 
-        def read(response: Response) -> None:
+        def finish(response: Response) -> _T:
             _check_partial(response, byte_range, asked)
-            response.read_into(targets)
+            return read(response)
 
-        self._request(asked, headers, None, read, deadline_ms=deadline_ms)
+        return self._request(asked, headers, None, finish, deadline_ms=deadline_ms)
 
     def size(self, key: str) -> int:
         """See `Store.size`."""

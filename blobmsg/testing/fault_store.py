@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from blobmsg.errors import StoreTimeout
-from blobmsg.store.base import check_key, object_missing
+from blobmsg.store.base import check_key, fill_targets, object_missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -131,10 +131,7 @@ class FaultStore:
         _after(fault)
         if fault is None or fault.corrupt is None:
             return
-        answer = memoryview(_corrupted(fault, b"".join(targets)))
-        for target in targets:
-            target[:] = answer[: len(target)]
-            answer = answer[len(target) :]
+        fill_targets(targets, _corrupted(fault, b"".join(targets)))
 
     def size(self, key: str) -> int:
         """See `Store.size`."""
