@@ -596,7 +596,7 @@ class Consumption:
                 positions = self._undelivered.positions()
                 for key in wanted:
                     flow = self._core.flows[key]
-                    position: int | None = positions.get(key, flow.stored_position())
+                    position: int | None = positions.get(key, flow.position())
                     if position is None:
                         position = flow.position_before_seek
                     if position is not None:

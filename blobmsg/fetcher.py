@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
 
-from blobmsg.cache.part_buffers import SMALLEST_BYTES, PartBuffer, PartBuffers
+from blobmsg.cache.part_buffers import SMALLEST_BYTES, PartBuffer, PartBuffers, memory_of
 from blobmsg.core.debatcher import Failure, FailureKind
 from blobmsg.core.offsets import virtual_offset_of_first
 from blobmsg.errors import (
@@ -231,7 +231,7 @@ class Fetcher:
             if place.start > reached:
                 targets.append(memoryview(bytearray(place.start - reached)))
             target = filled[place] = self._target(place.length)
-            targets.append(target.view() if isinstance(target, PartBuffer) else memoryview(target))
+            targets.append(_view(target))
             reached = place.end
         if reached < section.section.end:
             targets.append(memoryview(bytearray(section.section.end - reached)))
@@ -295,10 +295,9 @@ class Fetcher:
                 break
             self.mismatches += problem is not None
             target = self._target(part.byte_range.length)
-            view = target.view() if isinstance(target, PartBuffer) else memoryview(target)
             try:
                 lease.store.read_range(
-                    section.key, part.byte_range, [view], deadline_ms=self._deadline_ms()
+                    section.key, part.byte_range, [_view(target)], deadline_ms=self._deadline_ms()
                 )
             except BlobmsgError as error:
                 return self._classify(error, section, part, entry)
@@ -347,6 +346,10 @@ def _where(section: FetchSection, part: Part, entry: Entry, text: str) -> str:
         f"{topic} [{partition}] at Kafka offset {entry.kafka_offset}: object {section.key}, bytes "
         f"{place.start} to {place.end - 1}: {text}"
     )
+
+
+def _view(target: bytearray | PartBuffer) -> memoryview:
+    return target.view() if isinstance(target, PartBuffer) else memoryview(target)
 
 
 def _finished(target: bytearray | PartBuffer) -> StoredPart:
@@ -405,8 +408,7 @@ def decode_part(
     Raises:
         FormatError: Its checksum or its bytes are wrong.
     """
-    data = stored.data if isinstance(stored, PartBuffer) else stored
-    segment = decode_stored(part, data, start)
+    segment = decode_stored(part, memory_of(stored), start)
     notification, context = entry.notification, entry.context
     before = 0
     if notification is not None:

@@ -12,6 +12,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from blobmsg.cache.part_buffers import memory_of
+
 if TYPE_CHECKING:
     from blobmsg.cache.part_buffers import StoredPart
     from blobmsg.format.ranges import ByteRange
@@ -74,8 +76,7 @@ class MemoryCache:
         if start == byte_range.start and len(data) == byte_range.length:
             return data
         skipped = byte_range.start - start
-        memory = data if isinstance(data, bytes) else data.data
-        return memory[skipped : skipped + byte_range.length]
+        return memory_of(data)[skipped : skipped + byte_range.length]
 
     def fill(self, store: str, key: str, byte_range: ByteRange, data: StoredPart) -> None:
         """See `Cache.fill`."""
@@ -148,5 +149,4 @@ class MemoryCache:
 
 
 def _cost_bytes(data: StoredPart) -> int:
-    memory = data if isinstance(data, bytes) else data.data
-    return len(memory) + ENTRY_OVERHEAD_BYTES
+    return len(memory_of(data)) + ENTRY_OVERHEAD_BYTES

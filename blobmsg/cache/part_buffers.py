@@ -14,7 +14,7 @@ import time
 from sys import getrefcount
 from typing import Final, TypeAlias
 
-__all__ = ["SMALLEST_BYTES", "PartBuffer", "PartBuffers", "StoredPart"]
+__all__ = ["SMALLEST_BYTES", "PartBuffer", "PartBuffers", "StoredPart", "memory_of"]
 
 # The C library keeps memory of smaller pieces by itself, and every buffer is a mapping, of which a
 # process may have 65,530.
@@ -50,6 +50,11 @@ class PartBuffer:
 
 # As fetched: small parts are `bytes`.
 StoredPart: TypeAlias = bytes | PartBuffer
+
+
+def memory_of(stored: StoredPart) -> bytes | mmap.mmap:
+    """What holds a part's bytes, from its beginning; a slice of it is a copy in `bytes`."""
+    return stored if isinstance(stored, bytes) else stored.data
 
 
 class PartBuffers:
