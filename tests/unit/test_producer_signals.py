@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 STRIKE_S = 0.0003
 RUN_S = 3.0
 
+# pytest-timeout's usual alarm is the timer that strikes here.
+pytestmark = pytest.mark.timeout(method="thread")
+
 
 class Struck(Exception):
     """What a handler raises, as Ctrl-C does."""
@@ -36,27 +39,41 @@ def running(request: pytest.FixtureRequest) -> Iterator[RunningPipeline]:
     made.pipeline.stop(2.0)
 
 
+@pytest.fixture(autouse=True)
+def alarm() -> Iterator[None]:
+    """The test's own SIGALRM; what was set before it returns when no strike can come any more."""
+    before = signal.getsignal(signal.SIGALRM)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
 @contextmanager
 def struck(handler: Callable[[], object]) -> Iterator[None]:
-    """The handler runs in the main thread every STRIKE_S, but not inside of itself."""
-    is_running = False
+    """The handler runs in the main thread every STRIKE_S, but not inside of itself.
+
+    A handler that raises has struck for the last time: on the way out nothing may raise again,
+    not even before the first line of a `finally`.
+    """
+    is_quiet = False
 
     def strike(_number: int, _frame: object) -> None:
-        nonlocal is_running
-        if not is_running:
-            is_running = True
+        nonlocal is_quiet
+        if not is_quiet:
+            is_quiet = True
             try:
                 handler()
-            finally:
-                is_running = False
+            except BaseException:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                raise
+            is_quiet = False
 
-    before = signal.signal(signal.SIGALRM, strike)
+    signal.signal(signal.SIGALRM, strike)
     signal.setitimer(signal.ITIMER_REAL, STRIKE_S, STRIKE_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def check_order(arrived: list[tuple[int, bytes]]) -> None:
