@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
 from blobmsg.core.offsets import virtual_offset_of_first
-from blobmsg.core.segments import SealedSegment, SegmentState
+from blobmsg.core.segments import WIDE, SealedSegment, SegmentState
 from blobmsg.message import Message
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ class DeliveryReports:
 def _messages(segment: SealedSegment) -> Callable[[int], Message]:
     """A function that makes the report of one record."""
     topic, partition = segment.topic, segment.partition
-    keys, values, headers = segment.keys, segment.values, segment.headers
-    timestamps_ms = segment.timestamps_ms
+    cells, width = segment.rows.cells, segment.rows.width
     latency_s = (segment.settled_ms - segment.opened_ms) / 1000
     failed = segment.error if segment.state is SegmentState.FAILED else None
     first = (
@@ -173,15 +172,16 @@ def _messages(segment: SealedSegment) -> Callable[[int], Message]:
             offset = virtual_offset_of_first(offsets[index], 1) if offsets[index] >= 0 else None
             if errors is not None and index in errors:
                 error = errors[index]
+        place = index * width
         return Message(
             topic,
             partition,
             None if error is not None else offset,
-            keys[index],
-            values[index],
-            None if headers is None else headers[index],
+            cells[place],
+            cells[place + 1],
+            cells[place + 3] if width == WIDE else None,
             error,
-            (TIMESTAMP_CREATE_TIME, timestamps_ms[index]),
+            (TIMESTAMP_CREATE_TIME, cells[place + 2]),
             latency_s,
         )
 

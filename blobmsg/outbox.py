@@ -23,11 +23,11 @@ from blobmsg.format.notification import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from blobmsg.clock import Clock
     from blobmsg.core.events import Notify, ProducerAction
     from blobmsg.core.producer_core import ProducerCore
+    from blobmsg.reentrant import CoreLock
 
 __all__ = ["Outbox", "refuses_batch", "refuses_keyless"]
 
@@ -67,7 +67,7 @@ class Outbox:
         inner: The stock producer, or anything with its `produce`.
         core: Told of every answer.
         clock: Time.
-        deciding: Enters the core under the pipeline's lock.
+        core_lock: Enters the core.
         dispatch: Does the core's actions; called under the lock.
         producer_id: 16 bytes, for notifications.
         counters: The pipeline's; counts what is handed over.
@@ -82,7 +82,7 @@ class Outbox:
         core: ProducerCore,
         *,
         clock: Clock,
-        deciding: Callable[[], AbstractContextManager[object]],
+        core_lock: CoreLock,
         dispatch: Callable[[list[ProducerAction]], None],
         producer_id: bytes,
         counters: dict[str, int],
@@ -90,7 +90,7 @@ class Outbox:
         self._inner = inner
         self._core = core
         self._clock = clock
-        self._deciding = deciding
+        self._core_lock = core_lock
         self._dispatch = dispatch
         self._producer_id = producer_id
         self._counters = counters
@@ -110,7 +110,7 @@ class Outbox:
     def send(self) -> bool:
         """Hand over what is due; False: the inner producer's queue is full."""
         if self._queue and not self.in_flight:
-            with self._deciding():
+            with self._core_lock:
                 self._core.presence.handed_over(self._clock.now_ms())
         while self._queue:
             action = self._queue[0]
@@ -121,7 +121,7 @@ class Outbox:
                 first = self._handed_over
                 if action.records is not None:
                     first += action.records.start
-                with self._deciding():
+                with self._core_lock:
                     self._dispatch(notifier.timed_out(segment, first, now_ms))
             else:
                 try:
@@ -172,7 +172,7 @@ class Outbox:
         self, segment: SealedSegment, error: KafkaError | None, kafka_offset: int = -1
     ) -> None:
         now_ms = self._clock.now_ms()
-        with self._deciding():
+        with self._core_lock:
             self._note_answer(error, now_ms)
             notifier = self._core.notifier
             self._dispatch(
@@ -183,17 +183,16 @@ class Outbox:
 
     def _produce_plain(self, segment: SealedSegment, records: range) -> None:
         """Produce these records, from the first one that is not handed over on."""
-        keys, values, headers = segment.keys, segment.values, segment.headers
-        timestamps_ms = segment.timestamps_ms
         for index in records[self._handed_over :]:
+            key, value, timestamp_ms, headers = segment.rows.record(index)
             try:
                 self._inner.produce(
                     segment.topic,
-                    value=values[index],
-                    key=keys[index],
+                    value=value,
+                    key=key,
                     partition=segment.partition,
-                    headers=None if headers is None else headers[index],
-                    timestamp=max(0, timestamps_ms[index]),
+                    headers=headers,
+                    timestamp=max(0, timestamp_ms),
                     on_delivery=partial(self._record_delivered, segment, index),
                 )
             except KafkaException as error:
@@ -211,7 +210,7 @@ class Outbox:
 
     def _settle_record(self, segment: SealedSegment, index: int, outcome: int | KafkaError) -> None:
         now_ms = self._clock.now_ms()
-        with self._deciding():
+        with self._core_lock:
             self._note_answer(outcome, now_ms)
             self._dispatch(self._core.notifier.record_settled(segment, index, outcome, now_ms))
 

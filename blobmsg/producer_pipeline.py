@@ -4,10 +4,10 @@ A shell: takes an event, calls `ProducerCore` under one lock, puts the actions i
 the lock is held (so that two threads can't swap them), and lets the thread that owns a queue do
 them. Decides nothing about batches, order or memory.
 
-Threads: `append`, `serve`, `flush` any; uploads by `Uploader`'s; topics are read by the one of
+Threads: `record_path`, `serve`, `flush` any; uploads by `Uploader`'s; topics are read by the one of
 `ProducerTopics`; the notifier thread alone calls the inner producer's `produce` (`Outbox`) and
 `poll`.
-Lock order: `_lock` is the only lock; nothing is called out while it is held.
+Lock order: `_core_lock` is the only lock; nothing is called out while it is held.
 """
 
 from __future__ import annotations
@@ -15,46 +15,32 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import contextmanager
 from functools import partial
-from types import MethodType
 from typing import TYPE_CHECKING, Any, Final
-from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.core.events import Notify, ProducerAction, ReadTopic, Report, UploadBatch
-from blobmsg.core.segments import (
-    CHARGE_BYTES_PER_RECORD,
-    ENCODED_BYTES_PER_RECORD,
-    NARROW,
-    SealedSegment,
-    SegmentState,
-)
+from blobmsg.core.segments import SealedSegment, SegmentState
 from blobmsg.delivery_reports import DeliveryReports, kafka_error_of
 from blobmsg.errors import BlobmsgError
 from blobmsg.format.codec import Codec
 from blobmsg.outbox import Outbox
 from blobmsg.producer_setup import create_producer_core
-from blobmsg.producer_topics import (
-    ProducedTopic,
-    ProducerTopics,
-    WaitingRecord,
-    unknown_partition,
-)
+from blobmsg.producer_topics import ProducedTopic, ProducerTopics, WaitingRecord
 from blobmsg.rare_log import RareLog
-from blobmsg.reentrant import JobThread, News, Wakeup, wait_without
+from blobmsg.record_path import RecordPath
+from blobmsg.reentrant import CoreLock, JobThread, News, Wakeup, wait_without
 from blobmsg.thread_log import ThreadLog
-from blobmsg.uploader import Uploader, columns_of
+from blobmsg.uploader import Uploader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from blobmsg.clock import Clock
     from blobmsg.config import Settings
-    from blobmsg.core.segments import Batch, Lane
+    from blobmsg.core.segments import Batch, Lane, Rows
     from blobmsg.format.part import Part
-    from blobmsg.format.segment import Columns, Headers
     from blobmsg.kafka_settings import KafkaView
     from blobmsg.resources import Stores
     from blobmsg.topic_directory import TopicDirectory
@@ -71,7 +57,7 @@ _IDLE_S: Final = 0.2
 
 
 class ProducerPipeline:
-    """Carries records from `append` to their reports.
+    """Carries records from `record_path` to their reports.
 
     Args:
         inner: The stock producer; anything with its `produce`, `poll`, `flush`, `list_topics`.
@@ -101,11 +87,8 @@ class ProducerPipeline:
         self._name = name
         self._core = create_producer_core(settings, view, producer_id)
         self._memory = self._core.memory
-        # Reentrant, for a signal handler may produce or flush in the middle of either. The core
-        # itself is not: only our own threads enter it (`_deciding`), which no signal interrupts.
-        self._lock = threading.RLock()
+        self._core_lock = CoreLock()
         self._news = News()  # of memory and reports
-        self._is_deciding = False
         self._is_seal_due = False  # of everything; asked for, not yet done
         self._wake = Wakeup()
         self._jobs = JobThread(self._run, f"{name}-sealer")
@@ -137,7 +120,7 @@ class ProducerPipeline:
             inner,
             self._core,
             clock=clock,
-            deciding=self._deciding,
+            core_lock=self._core_lock,
             dispatch=self._dispatch,
             producer_id=producer_id,
             counters=self.counters,
@@ -160,7 +143,7 @@ class ProducerPipeline:
             view,
             clock=clock,
             has_in_flight=lambda: self._outbox.in_flight > 0,
-            deciding=self._deciding,
+            core_lock=self._core_lock,
             tell=self._news.tell,
             dispatch=self._dispatch,
             run=self._run,
@@ -170,6 +153,15 @@ class ProducerPipeline:
         )
         self._topics = self._producer_topics.by_name
         self._usable = self._producer_topics.usable
+        self.record_path = RecordPath(
+            self._core,
+            self._core_lock,
+            self._usable,
+            clock=clock,
+            admit=self._admit,
+            opened=self._wake.set,
+            seal=self._seal_and_wait,
+        )
 
     def start(self) -> None:
         """Start the threads."""
@@ -181,167 +173,6 @@ class ProducerPipeline:
 
     # --- records in ---------------------------------------------------------------------------
 
-    def append(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int,
-        timestamp_ms: int,
-        headers: Headers | None,
-        callback: Callable[..., Any] | None,
-        payload_bytes: int,
-        is_urgent: bool = False,
-    ) -> None:
-        """Take one record.
-
-        Args:
-            topic: Its topic.
-            key: Its key.
-            value: Its value.
-            partition: -1 to let the partitioner choose.
-            timestamp_ms: Wall time in ms.
-            headers: Its headers.
-            callback: Its delivery callback.
-            payload_bytes: Bytes of key, value and headers.
-            is_urgent: Seal its lane at once.
-
-        Raises:
-            BufferError: No room; a full buffer is sealed, so waiting makes progress.
-            KafkaException: The topic or partition does not exist, as far as is known.
-        """
-        with self._lock:
-            memory = self._memory
-            known = self._usable.get(topic)
-            if (
-                known is None
-                or self._is_deciding
-                or memory.records_bytes + payload_bytes > memory.records_ceiling_bytes
-                or memory.records >= memory.limit_records
-            ):
-                known = self._admit(
-                    topic, WaitingRecord(key, value, partition, timestamp_ms, headers, callback,
-                                         payload_bytes, is_urgent, self._clock.now_ms())
-                )  # fmt: skip
-                if known is None:
-                    return
-            lanes = known.lanes
-            if partition < 0:
-                if key and known.hashes_crc32:
-                    partition = crc32(key) % lanes.partition_count
-                else:
-                    partition = known.partitioner.partition(
-                        key,
-                        lanes.partition_count,
-                        0 if key else self._clock.now_ms(),
-                        known.unavailable,
-                    )
-            elif partition >= lanes.partition_count:
-                raise unknown_partition()
-            segment = lanes.open_segments[partition]
-            if segment is None or (
-                segment.width == NARROW and (headers or callback is not segment.callback)
-            ):
-                self._wake.set()
-                while True:
-                    now_ms = self._clock.now_ms()
-                    segment = self._core.batcher.segment_for(
-                        lanes, partition, headers, callback, now_ms
-                    )
-                    if lanes.open_segments[partition] is segment:
-                        break
-            # CPython looks for signals behind calls, so nothing comes between finding the segment
-            # open, these counts, and the call that adds the record.
-            lane = segment.lane
-            lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
-            payload_bytes += CHARGE_BYTES_PER_RECORD
-            segment.charged_bytes += payload_bytes
-            memory.records_bytes += payload_bytes
-            memory.records += 1
-            if segment.width == NARROW:
-                segment.rows.extend((key, value, timestamp_ms))
-            else:
-                segment.rows.extend((key, value, timestamp_ms, headers or None, callback))
-            is_due = is_urgent or lane.size_bytes >= lane.seal_at_bytes
-        if is_due:
-            self._do_and_wait(partial(self._seal, lane, is_urgent=is_urgent))
-
-    def append_plain(
-        self,
-        topic: str,
-        messages: Sequence[dict[str, Any]],
-        plain: Sequence[bool],
-        first: int,
-        partition: int,
-        timestamp_ms: int,
-        callback: Callable[..., Any] | None,
-        max_bytes: int,
-    ) -> int:
-        """Take records that have a key and a value and nothing else, under one lock.
-
-        Args:
-            topic: Their topic.
-            messages: dicts as in `BlobProducer.produce_batch`.
-            plain: Of each, whether it is `record_arguments.is_plain`.
-            first: The place of the first one to take.
-            partition: Of all; -1 to let the partitioner choose.
-            timestamp_ms: Wall time in ms, of all.
-            callback: The delivery callback of all.
-            max_bytes: Largest key and value together.
-
-        Returns:
-            The place of the first one that was not taken: it is anything but plain, `append` has to
-            open a segment for it, or there is no room.
-        """
-        is_method = isinstance(callback, MethodType)  # another object for each look at it
-        full_lane: Lane | None = None
-        index = first
-        with self._lock:
-            known = self._usable.get(topic)
-            if known is None or self._is_deciding or partition < -1:
-                return first
-            memory, lanes = self._memory, known.lanes
-            if partition >= lanes.partition_count or (partition < 0 and not known.hashes_crc32):
-                return first
-            for index in range(first, len(messages)):
-                if not plain[index]:
-                    return index
-                message = messages[index]
-                key, value = message["key"], message["value"]
-                payload_bytes = len(key) + len(value)
-                if (
-                    payload_bytes > max_bytes
-                    or memory.records_bytes + payload_bytes > memory.records_ceiling_bytes
-                    or memory.records >= memory.limit_records
-                ):
-                    return index
-                place = crc32(key) % lanes.partition_count if partition < 0 else partition
-                # No call from here to the one that adds the record, as in `append`.
-                segment = lanes.open_segments[place]
-                if segment is None:
-                    return index
-                if segment.width == NARROW:
-                    if callback is not segment.callback and not (
-                        is_method and callback == segment.callback
-                    ):
-                        return index
-                    row: tuple[Any, ...] = (key, value, timestamp_ms)
-                else:
-                    row = (key, value, timestamp_ms, None, callback)
-                lane = segment.lane
-                lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
-                payload_bytes += CHARGE_BYTES_PER_RECORD
-                segment.charged_bytes += payload_bytes
-                memory.records_bytes += payload_bytes
-                memory.records += 1
-                segment.rows.extend(row)
-                if lane.size_bytes >= lane.seal_at_bytes:
-                    full_lane = lane
-                    break
-        if full_lane is not None:
-            self._do_and_wait(partial(self._seal, full_lane, is_urgent=False))
-        return index + 1
-
     def _admit(self, topic: str, record: WaitingRecord) -> ProducedTopic | None:
         """Decide about a record that may have to wait; its topic, unless it was taken or put off.
 
@@ -349,7 +180,9 @@ class ProducerPipeline:
             BufferError: No room.
             KafkaException: The topic does not exist, or nothing works any more.
         """
-        if self._is_deciding:  # by a finalizer, on one of our own threads, inside the core
+        if (
+            self._core_lock.is_deciding
+        ):  # by a finalizer, on one of our own threads, inside the core
             self._jobs.put(partial(self._append_deferred, topic, record))
             return None
         self._raise_fatal()
@@ -360,7 +193,7 @@ class ProducerPipeline:
 
     def _append_deferred(self, topic: str, record: WaitingRecord) -> None:
         try:
-            self.append(
+            self.record_path.append(
                 topic,
                 record.key,
                 record.value,
@@ -382,21 +215,14 @@ class ProducerPipeline:
 
     # --- the core, on our own threads -------------------------------------------------------------
 
-    @contextmanager
-    def _deciding(self) -> Generator[None, None, None]:
-        """Enter the core; only on threads of our own, see `_lock`."""
-        with self._lock:
-            self._is_deciding = True
-            try:
-                yield
-            finally:
-                self._is_deciding = False
+    def _seal_and_wait(self, lane: Lane, is_urgent: bool) -> None:
+        self._do_and_wait(partial(self._seal, lane, is_urgent=is_urgent))
 
     def _do_and_wait(self, job: Callable[[], None]) -> None:
-        wait_without(self._lock, partial(self._jobs.put_and_wait, job))
+        wait_without(self._core_lock.lock, partial(self._jobs.put_and_wait, job))
 
     def _seal(self, lane: Lane, *, is_urgent: bool) -> None:
-        with self._deciding():
+        with self._core_lock:
             # Otherwise another thread's record has filled it, and it was sealed before.
             if is_urgent or lane.size_bytes >= lane.seal_at_bytes:
                 now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
@@ -409,7 +235,7 @@ class ProducerPipeline:
             self._jobs.put(self._seal_all)
 
     def _seal_all(self) -> None:
-        with self._deciding():
+        with self._core_lock:
             self._is_seal_due = False
             self._producer_topics.seal_when_known()
             now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
@@ -417,7 +243,7 @@ class ProducerPipeline:
 
     def _free_served(self) -> None:
         """Free the segments whose callbacks have run."""
-        with self._deciding():
+        with self._core_lock:
             served = self.reports.served
             while served:
                 self._core.records_reported([served[0]])
@@ -469,22 +295,28 @@ class ProducerPipeline:
 
     # --- outcomes of uploads (UploadOutcomes) ---------------------------------------------------
 
-    def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Columns]]:
+    def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Rows]]:
         """See `UploadOutcomes`."""
         with self._news.listening() as news:
             while not self._is_stopping:
-                with self._lock:
+                with self._core_lock.lock:
                     waiting = [s for s in batch.segments if s.state is SegmentState.WAITING]
                     if not waiting:
                         return []
                     if self._core.reserve_object(batch, self._clock.now_ms()):
-                        return [(segment, columns_of(segment)) for segment in waiting]
+                        return [(segment, segment.rows) for segment in waiting]
                 news.wait(1.0)
         return []
 
+    def segment_encoded(self, segment: SealedSegment) -> None:
+        """See `UploadOutcomes`."""
+        with self._core_lock:
+            self._core.segment_encoded(segment)
+            self._news.tell()
+
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
         """See `UploadOutcomes`."""
-        with self._deciding():
+        with self._core_lock:
             self._core.object_encoded(batch, object_bytes)
             self._news.tell()
 
@@ -492,7 +324,7 @@ class ProducerPipeline:
         self, batch: Batch, parts: Mapping[SealedSegment, Part], object_bytes: int
     ) -> None:
         """See `UploadOutcomes`."""
-        with self._deciding():
+        with self._core_lock:
             self.counters["object_bytes"] += object_bytes
             self._core.object_released(batch, object_bytes)
             self._dispatch(self._core.uploaded(batch, parts, self._clock.now_ms()))
@@ -513,19 +345,19 @@ class ProducerPipeline:
             f"stored: {error}",
             cause=type(error).__name__,
         )
-        with self._deciding():
+        with self._core_lock:
             self._core.object_released(batch, object_bytes)
             self._dispatch(self._core.upload_failed(batch, kafka_error, now_ms))
             self._news.tell()
 
-    def begin_inline(self, segment: SealedSegment) -> Columns | None:
+    def begin_inline(self, segment: SealedSegment) -> Rows | None:
         """See `UploadOutcomes`."""
-        with self._lock:
-            return columns_of(segment) if segment.state is SegmentState.WAITING else None
+        with self._core_lock.lock:
+            return segment.rows if segment.state is SegmentState.WAITING else None
 
     def inline_failed(self, segment: SealedSegment, error: BaseException) -> None:
         """See `UploadOutcomes`."""
-        with self._deciding():
+        with self._core_lock:
             failed = self._core.notifier.failed(
                 [segment], kafka_error_of(error), self._clock.now_ms()
             )
@@ -534,20 +366,20 @@ class ProducerPipeline:
     def inline_encoded(self, segment: SealedSegment, part: Part, data: bytes) -> None:
         """See `UploadOutcomes`."""
         now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
-        with self._deciding():
+        with self._core_lock:
             lanes = self._topics[segment.topic].lanes
             self._dispatch(self._core.inline_encoded(segment, part, data, lanes, now_ms, wall_ms))
 
     def thread_failed(self, error: BaseException) -> None:
         """A thread ended by a defect: nothing more can be promised."""
-        with self._lock:
+        with self._core_lock.lock:
             if self._fatal is None:
                 self._fatal = KafkaError(
                     KafkaError._FATAL,
                     f"a thread of {self._name} ended by a defect: {type(error).__name__}: {error}",
                     fatal=True,
                 )
-            self._usable.clear()  # so that `append` finds out; and nobody fills it again
+            self._usable.clear()  # so that `produce` finds out; and nobody fills it again
             self._producer_topics.stop()
             self._news.tell()
 
@@ -562,7 +394,7 @@ class ProducerPipeline:
 
     def _run_notifier(self) -> None:
         while not self._is_stopping:
-            with self._deciding():
+            with self._core_lock:
                 now_ms = self._clock.now_ms()
                 self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))
                 due_ms = self._core.next_tick_ms()
@@ -580,7 +412,7 @@ class ProducerPipeline:
     @property
     def undelivered(self) -> int:
         """Records without a report, and events not served yet."""
-        with self._lock:
+        with self._core_lock.lock:
             records = self._memory.records  # first: a handler may free some behind any call
             not_freed = sum(segment.record_count for segment in tuple(self.reports.served))
             return records - not_freed + len(self.reports)
@@ -602,7 +434,7 @@ class ProducerPipeline:
         with self._news.listening() as news:
             while True:
                 served = self._serve_reports()
-                with self._lock:
+                with self._core_lock.lock:
                     served += self._acknowledged_silently
                     self._acknowledged_silently = 0
                     self._raise_fatal()
@@ -611,7 +443,7 @@ class ProducerPipeline:
                 remaining = None if deadline is None else deadline - time.monotonic()
                 if remaining is not None and remaining <= 0:
                     return 0
-                wait_without(self._lock, partial(news.wait, remaining))
+                wait_without(self._core_lock.lock, partial(news.wait, remaining))
 
     def _serve_reports(self) -> int:
         try:
@@ -637,7 +469,7 @@ class ProducerPipeline:
         with self._news.listening() as news:
             while True:
                 self._serve_reports()
-                with self._lock:
+                with self._core_lock.lock:
                     self._raise_fatal()
                     # Again when all that was sealed is settled: callbacks may have produced more.
                     if is_first or not self._core.notifier.unsettled_segments:
@@ -650,7 +482,7 @@ class ProducerPipeline:
                 remaining_s = None if deadline is None else deadline - time.monotonic()
                 if remaining_s is not None and remaining_s <= 0:
                     return remaining
-                wait_without(self._lock, partial(news.wait, remaining_s))
+                wait_without(self._core_lock.lock, partial(news.wait, remaining_s))
 
     def _raise_fatal(self) -> None:
         if self._fatal is not None:
@@ -661,7 +493,7 @@ class ProducerPipeline:
         self._jobs.put(self._note_all_brokers_down)
 
     def _note_all_brokers_down(self) -> None:
-        with self._deciding():
+        with self._core_lock:
             self._core.presence.all_brokers_down(self._clock.now_ms())
 
     def event(self, callback: Callable[..., Any], *arguments: Any) -> None:

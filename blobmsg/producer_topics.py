@@ -21,14 +21,19 @@ from confluent_kafka import KafkaError, KafkaException
 from blobmsg.core.batcher import TopicLanes
 from blobmsg.core.events import ProducerAction, Report
 from blobmsg.core.partitioner import Partitioner, create_partitioner
-from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, SealedSegment, SegmentState
+from blobmsg.core.segments import (
+    CHARGE_BYTES_PER_RECORD,
+    WIDE,
+    Rows,
+    SealedSegment,
+    SegmentState,
+)
 from blobmsg.inner_config import key_hashes
-from blobmsg.reentrant import Wakeup
+from blobmsg.reentrant import CoreLock, Wakeup
 from blobmsg.topic_directory import TopicDirectory, TopicFacts, UnknownTopic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from blobmsg.clock import Clock
     from blobmsg.core.producer_core import ProducerCore
@@ -110,7 +115,7 @@ class ProducerTopics:
         view: The user's librdkafka settings that we interpret.
         clock: Time.
         has_in_flight: Whether the inner producer waits for answers.
-        deciding: Enters the core under the pipeline's lock.
+        core_lock: Enters the core.
         tell: Wakes who waits for news, after each read; called under the lock.
         dispatch: Does the core's actions; called under the lock.
         wake_notifier: Lets the notifier thread look for lanes that are due.
@@ -127,7 +132,7 @@ class ProducerTopics:
         *,
         clock: Clock,
         has_in_flight: Callable[[], bool],
-        deciding: Callable[[], AbstractContextManager[object]],
+        core_lock: CoreLock,
         tell: Callable[[], None],
         dispatch: Callable[[list[ProducerAction]], None],
         wake_notifier: Callable[[], object],
@@ -140,7 +145,7 @@ class ProducerTopics:
         self._view = view
         self._clock = clock
         self._has_in_flight = has_in_flight
-        self._deciding = deciding
+        self._core_lock = core_lock
         self._tell = tell
         self._dispatch = dispatch
         self._wake_notifier = wake_notifier
@@ -238,12 +243,11 @@ class ProducerTopics:
         segment = SealedSegment(
             topic=name,
             partition=record.partition,
-            keys=[record.key],
-            values=[record.value],
-            timestamps_ms=[record.timestamp_ms],
-            headers=None if record.headers is None else [record.headers],
+            rows=Rows(
+                [record.key, record.value, record.timestamp_ms, record.headers, record.callback],
+                WIDE,
+            ),
             callback=record.callback,
-            callbacks=None,
             charged_bytes=record.payload_bytes + CHARGE_BYTES_PER_RECORD,
             opened_ms=record.opened_ms,
             deadline_ms=None,
@@ -262,7 +266,7 @@ class ProducerTopics:
     def _run(self) -> None:
         while not self._is_stopping:
             now_ms = self._clock.now_ms()
-            with self._deciding():
+            with self._core_lock:
                 topics = self.by_name.items()
                 due = [(name, topic) for name, topic in topics if now_ms >= topic.next_read_ms]
                 next_ms = min((topic.next_read_ms for _, topic in topics), default=None)
@@ -295,7 +299,7 @@ class ProducerTopics:
                 name,
             )
         now_ms = self._clock.now_ms()
-        with self._deciding():
+        with self._core_lock:
             if facts is not None:
                 self._take_facts(topic, facts, now_ms)
             elif error is not None:
@@ -349,7 +353,7 @@ class ProducerTopics:
             return
         oldest_ms = self._clock.now_ms() - timeout_ms
         error = KafkaError(KafkaError._MSG_TIMED_OUT)
-        with self._deciding():
+        with self._core_lock:
             for name, topic in self.by_name.items():
                 while topic.waiting and topic.waiting[0].opened_ms <= oldest_ms:
                     self._fail(name, topic.waiting.popleft(), error)

@@ -16,10 +16,32 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["JobThread", "News", "Wakeup", "wait_without"]
+__all__ = ["CoreLock", "JobThread", "News", "Wakeup", "wait_without"]
 
 # How long somebody waits for a job before looking whether the thread still runs.
 _LOOK_S: Final = 0.5
+
+
+class CoreLock:
+    """The lock of a core that our own threads decide in: `with core_lock:` enters it.
+
+    Reentrant, for a signal handler may call in the middle of what its thread does. The core is
+    not: only threads of ours, which no signal interrupts, may enter it.
+    """
+
+    __slots__ = ("is_deciding", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()  # for looking, or for what a handler may interrupt
+        self.is_deciding = False  # somebody is inside of the core
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        self.is_deciding = True
+
+    def __exit__(self, *_: object) -> None:
+        self.is_deciding = False
+        self.lock.release()
 
 
 class Wakeup:

@@ -19,14 +19,14 @@ from blobmsg.format.batch_object import (
 from blobmsg.format.checksum import crc32
 from blobmsg.format.part import Part
 from blobmsg.format.ranges import ByteRange
-from blobmsg.format.segment import Columns, segment_bytes_bound
+from blobmsg.format.segment import segment_bytes_bound
 from blobmsg.object_buffers import ObjectBuffers
 from blobmsg.store.crc32_combine import object_crc32
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from blobmsg.core.segments import Batch, SealedSegment
+    from blobmsg.core.segments import Batch, Rows, SealedSegment
     from blobmsg.format.batch_object import EncodedSegment, IndexEntry
     from blobmsg.format.codec import Codec
     from blobmsg.store.base import Store
@@ -46,8 +46,12 @@ NO_DEADLINE_MS: Final = 1 << 40
 class UploadOutcomes(Protocol):
     """Whom the uploader tells. Threads: any."""
 
-    def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Columns]]:
+    def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Rows]]:
         """Block until the object may be built; the segments that have not failed meanwhile."""
+        ...
+
+    def segment_encoded(self, segment: SealedSegment) -> None:
+        """A segment's records have been copied into the object."""
         ...
 
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
@@ -62,7 +66,7 @@ class UploadOutcomes(Protocol):
         """The object is not stored, or nobody knows; its memory is free again."""
         ...
 
-    def begin_inline(self, segment: SealedSegment) -> Columns | None:
+    def begin_inline(self, segment: SealedSegment) -> Rows | None:
         """The records of an inline segment; None when it has failed meanwhile."""
         ...
 
@@ -186,12 +190,13 @@ class Uploader:
         try:
             with self._buffers.lend(_size_bound(contents, zone)) as stream:
                 writer = BatchObjectWriter(stream)
-                contents.sort(key=_place_in_object)
+                contents.sort(key=_by_topic)
                 # Each is encoded and written while its records are in the processor's cache.
                 while contents:
-                    segment, columns = contents.pop(0)
-                    entries[segment] = writer.add(self._encode(segment, columns, zone))
-                    del columns  # nobody else may need the records any more
+                    segment, rows = contents.pop(0)
+                    entries[segment] = writer.add(self._encode(segment, rows, zone))
+                    del rows  # nobody else may need the records any more
+                    self._outcomes.segment_encoded(segment)
                 object_bytes = writer.finish()
                 self._outcomes.object_encoded(batch, object_bytes)
                 with stream.getbuffer()[:object_bytes] as data:
@@ -211,11 +216,11 @@ class Uploader:
         )
 
     def _encode_inline(self, segment: SealedSegment) -> None:
-        columns = self._outcomes.begin_inline(segment)
-        if columns is None:
+        rows = self._outcomes.begin_inline(segment)
+        if rows is None:
             return
         try:
-            encoded = self._encode(segment, columns, "")
+            encoded = self._encode(segment, rows, "")
             data = b"".join(encoded.chunks)
         except Exception as error:  # noqa: BLE001  (the failure goes to the records' reports)
             self._outcomes.inline_failed(segment, error)
@@ -232,11 +237,9 @@ class Uploader:
         )
         self._outcomes.inline_encoded(segment, part, data)
 
-    def _encode(
-        self, segment: SealedSegment, columns: Columns, destination_zone: str
-    ) -> EncodedSegment:
+    def _encode(self, segment: SealedSegment, rows: Rows, destination_zone: str) -> EncodedSegment:
         return encode_object_segment(
-            columns,
+            rows.columns(),
             self._codec,
             topic=segment.topic,
             partition=segment.partition,
@@ -245,27 +248,17 @@ class Uploader:
         )
 
 
-def _size_bound(contents: Iterable[tuple[SealedSegment, Columns]], zone: str) -> int:
+def _size_bound(contents: Iterable[tuple[SealedSegment, Rows]], zone: str) -> int:
     return object_bytes_bound(
         (
-            segment_bytes_bound(len(columns), segment.payload_bytes, columns.headers),
+            segment_bytes_bound(len(rows), segment.payload_bytes, rows.headers),
             segment.topic,
             zone,
         )
-        for segment, columns in contents
+        for segment, rows in contents
     )
 
 
-def _place_in_object(content: tuple[SealedSegment, Columns]) -> tuple[str, int]:
+def _by_topic(content: tuple[SealedSegment, Rows]) -> tuple[str, int]:
     segment, _ = content
     return segment.topic, segment.partition
-
-
-def columns_of(segment: SealedSegment) -> Columns:
-    """The segment's records as the encoder takes them; nothing is copied."""
-    return Columns(
-        keys=segment.keys,
-        values=segment.values,
-        timestamps_ms=segment.timestamps_ms,
-        headers=segment.headers,
-    )

@@ -11,8 +11,6 @@ States of a lane: empty -> filling (first `OpenSegment`) -> sealed (its segments
 
 from __future__ import annotations
 
-from itertools import repeat
-from operator import is_
 from typing import TYPE_CHECKING, Any
 
 from blobmsg.core.offsets import MAX_NOTIFICATION_RECORDS
@@ -25,6 +23,7 @@ from blobmsg.core.segments import (
     LaneKey,
     OpenSegment,
     Route,
+    Rows,
     SealedSegment,
 )
 from blobmsg.format.object_key import ObjectKey, expiry_hour
@@ -256,7 +255,7 @@ class Batcher:
             shard=f"{number & 15:x}",
             expiry_hour=expiry_hour(
                 timestamp_ms,
-                max(max(segment.timestamps_ms) for segment in segments),
+                max(max(segment.rows.timestamps_ms) for segment in segments),
                 lane_key.retention_class,
                 segment_ms,
             ),
@@ -284,15 +283,18 @@ class Batcher:
         records, uncharged_bytes = segment.record_count, segment.charged_bytes
         if not records:
             return []  # its first record was not taken after all: an interrupt, a refused partition
+        width = segment.width
         if records <= MAX_NOTIFICATION_RECORDS:
-            return [_sealed(segment, topic, slice(0, records), uncharged_bytes, deadline_ms)]
+            rows = Rows(segment.rows, width)
+            return [_sealed(segment, topic, rows, uncharged_bytes, deadline_ms)]
         sealed: list[SealedSegment] = []
         for start in range(0, records, MAX_NOTIFICATION_RECORDS):
-            cut = slice(start, min(start + MAX_NOTIFICATION_RECORDS, records))
+            end = min(start + MAX_NOTIFICATION_RECORDS, records)
+            rows = Rows(segment.rows[start * width : end * width], width)
             # The last takes what is left: together exactly what was charged, or memory leaks.
-            charged_bytes = uncharged_bytes if cut.stop == records else _charge_of(segment, cut)
+            charged_bytes = uncharged_bytes if end == records else _charge_of(rows)
             uncharged_bytes -= charged_bytes
-            sealed.append(_sealed(segment, topic, cut, charged_bytes, deadline_ms))
+            sealed.append(_sealed(segment, topic, rows, charged_bytes, deadline_ms))
         return sealed
 
     def lanes_due(self, now_ms: int) -> list[Lane]:
@@ -319,47 +321,24 @@ class Batcher:
 
 
 def _sealed(
-    segment: OpenSegment, topic: str, cut: slice, charged_bytes: int, deadline_ms: int | None
+    segment: OpenSegment, topic: str, rows: Rows, charged_bytes: int, deadline_ms: int | None
 ) -> SealedSegment:
-    """The records of a cut, in columns."""
-    keys, values, timestamps_ms, *more = _columns(segment, cut)
-    headers = callbacks = None
-    callback = segment.callback
-    if more:
-        headers, callbacks = more
-        if headers.count(None) == len(headers):
-            headers = None
-        callback = callbacks[0]
-        if all(map(is_, callbacks, repeat(callback))):
-            callbacks = None
     return SealedSegment(
         topic=topic,
         partition=segment.partition,
-        keys=keys,
-        values=values,
-        timestamps_ms=timestamps_ms,
-        headers=headers,
-        callback=callback if callbacks is None else None,
-        callbacks=callbacks,
+        rows=rows,
+        callback=segment.callback,
         charged_bytes=charged_bytes,
         opened_ms=segment.opened_ms,
         deadline_ms=deadline_ms,
     )
 
 
-def _columns(segment: OpenSegment, cut: slice) -> list[list[Any]]:
-    rows, width = segment.rows, segment.width
-    return [rows[cut.start * width + cell : cut.stop * width : width] for cell in range(width)]
-
-
-def _charge_of(segment: OpenSegment, cut: slice) -> int:
-    keys, values, _, *more = _columns(segment, cut)
-    charge = CHARGE_BYTES_PER_RECORD * len(keys)
-    for key, value in zip(keys, values, strict=True):
-        charge += len(key or b"") + len(value or b"")
-    if more:
-        charge += sum(map(headers_bytes, more[0]))
-    return charge
+def _charge_of(rows: Rows) -> int:
+    charge = CHARGE_BYTES_PER_RECORD * len(rows)
+    for cells in (rows.keys, rows.values):
+        charge += sum(len(cell or b"") for cell in cells)
+    return charge + sum(map(headers_bytes, rows.headers or ()))
 
 
 def headers_bytes(headers: Sequence[tuple[str, bytes | None]] | None) -> int:

@@ -3,8 +3,8 @@
 Decides everything about batches, order, deadlines and memory; never calls out. The shell
 (`blobmsg.producer`) appends records to open segments, tells events, and does the returned actions
 in order. Events: `seal`, `seal_all`, `tick`, `inline_encoded`, `uploaded`, `upload_failed`,
-`object_encoded`, `object_released`, `acknowledged`, `rejected`, `record_settled`, `timed_out` (of
-the notifier), `records_reported`.
+`segment_encoded`, `object_encoded`, `object_released`, `acknowledged`, `rejected`,
+`record_settled`, `timed_out` (of the notifier), `records_reported`.
 """
 
 from __future__ import annotations
@@ -210,13 +210,15 @@ class ProducerCore:
         self.memory.charge_object(batch.size_bytes)
         return True
 
+    def segment_encoded(self, segment: SealedSegment) -> None:
+        """A segment is in its object; records that nobody waits for live on in that alone."""
+        if not segment.has_callbacks:
+            self._free_records(segment)
+
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
-        """The batch's object is built; records that nobody waits for live on in it alone."""
+        """The batch's object is built."""
         self._end_reservation(batch)
         self.memory.charge_object(object_bytes)
-        for segment in batch.segments:
-            if not segment.has_callbacks:
-                self._free_records(segment)
 
     def object_released(self, batch: Batch, size_bytes: int) -> None:
         """The batch's upload has ended: its object's bytes (0: never built) are free again."""
@@ -235,7 +237,7 @@ class ProducerCore:
             memory.records -= segment.record_count
             memory.records_bytes -= segment.charged_bytes
             segment.charged_bytes = 0
-            segment.drop_columns()
+            segment.drop_records()
             if segment.inline is not None:
                 memory.charge_inline(-len(segment.inline))
                 segment.inline = None
@@ -249,4 +251,4 @@ class ProducerCore:
             rest_bytes = min(segment.charged_bytes, _SEGMENT_REST_BYTES)
         self.memory.records_bytes -= segment.charged_bytes - rest_bytes
         segment.charged_bytes = rest_bytes
-        segment.drop_columns()
+        segment.drop_records()

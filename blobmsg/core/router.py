@@ -152,12 +152,13 @@ class Router:
 
 
 def _largest_record_bytes(segment: SealedSegment) -> int:
-    headers = segment.headers or repeat(None)
+    rows = segment.rows
+    headers = rows.headers or repeat(None)
     return max(
         len(key or b"")
         + len(value or b"")
         + sum(len(name) + len(text or b"") for name, text in names or ())
-        for key, value, names in zip(segment.keys, segment.values, headers, strict=False)
+        for key, value, names in zip(rows.keys, rows.values, headers, strict=False)
     )
 
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from itertools import repeat
+from operator import is_
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from blobmsg.format.segment import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +32,7 @@ __all__ = [
     "LaneKey",
     "OpenSegment",
     "Route",
+    "Rows",
     "SealedSegment",
     "SegmentState",
 ]
@@ -38,9 +43,11 @@ ENCODED_BYTES_PER_RECORD: Final = 16
 # What a buffered record is charged besides its own bytes: two bytes objects' headers (2 x 33), the
 # timestamp (32) and three list slots (3 x 8), rounded up.
 CHARGE_BYTES_PER_RECORD: Final = 128
-# Cells of a row in an open segment.
+# Cells of a row.
 NARROW: Final = 3  # key, value, timestamp
 WIDE: Final = 5  # headers and callback as well
+#: `OpenSegment.callback` of a wide one: each record has its own.
+EACH_ITS_OWN: Final[Any] = object()
 
 
 class Route(enum.Enum):
@@ -107,7 +114,7 @@ class OpenSegment:
     value and timestamp, and all have the segment's callback; a wide one has headers and a callback
     of its own as well.
 
-    Threads: under the producer's lock.
+    Threads: see `record_path`.
     """
 
     __slots__ = (
@@ -137,7 +144,7 @@ class OpenSegment:
         self.opened_ms = now_ms
         self.rows: list[Any] = []
         self.width = width
-        self.callback = callback
+        self.callback = callback if width == NARROW else EACH_ITS_OWN
         self.charged_bytes = 0
 
     def fits(self, headers: Headers | None, callback: Callable[..., Any] | None) -> bool:
@@ -176,11 +183,21 @@ class OpenSegment:
         lane = self.lane
         self.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
         lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
-        if self.width == NARROW:
-            self.rows.extend((key, value, timestamp_ms))
-        else:
-            self.rows.extend((key, value, timestamp_ms, headers or None, callback))
+        self.rows.extend(self.row(key, value, timestamp_ms, headers, callback))
         return lane.size_bytes >= lane.seal_at_bytes
+
+    def row(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Headers | None,
+        callback: Callable[..., Any] | None,
+    ) -> tuple[Any, ...]:
+        """The cells of one record that fits."""
+        if self.width == NARROW:
+            return (key, value, timestamp_ms)
+        return (key, value, timestamp_ms, headers or None, callback)
 
     @property
     def record_count(self) -> int:
@@ -198,6 +215,64 @@ class SegmentState(enum.Enum):
     FAILED = "failed"
 
 
+class Rows:
+    """Records in rows, as `OpenSegment` gathers them; each column is cut out when it is asked for.
+
+    Args:
+        cells: Row after row.
+        width: `NARROW` or `WIDE`.
+    """
+
+    __slots__ = ("cells", "width")
+
+    def __init__(self, cells: list[Any], width: int) -> None:
+        self.cells = cells
+        self.width = width
+
+    def __len__(self) -> int:
+        return len(self.cells) // self.width
+
+    def record(self, index: int) -> tuple[bytes | None, bytes | None, int, Headers | None]:
+        """The key, value, timestamp and headers of one record."""
+        key, value, timestamp_ms, *more = self.cells[index * self.width : (index + 1) * self.width]
+        return key, value, timestamp_ms, more[0] if more else None
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        """Of each record its key."""
+        return self.cells[0 :: self.width]
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """Of each record its value."""
+        return self.cells[1 :: self.width]
+
+    @property
+    def timestamps_ms(self) -> list[int]:
+        """Of each record its wall time in ms."""
+        return self.cells[2 :: self.width]
+
+    @property
+    def headers(self) -> list[Headers | None] | None:
+        """Of each record its headers; None when none has any."""
+        if self.width == NARROW:
+            return None
+        headers: list[Headers | None] = self.cells[3 :: self.width]
+        return None if headers.count(None) == len(headers) else headers
+
+    @property
+    def callbacks(self) -> list[Callable[..., Any] | None]:
+        """Of each record its delivery callback; wide rows only."""
+        return self.cells[4 :: self.width]
+
+    def columns(self) -> Columns:
+        """The records as the encoder takes them."""
+        return Columns(self.keys, self.values, self.timestamps_ms, self.headers)
+
+
+_NO_ROWS: Final = Rows([], NARROW)
+
+
 class SealedSegment:
     """Consecutive records of one partition; the unit of notification, failure and report."""
 
@@ -209,10 +284,8 @@ class SealedSegment:
         "charged_bytes",
         "deadline_ms",
         "error",
-        "headers",
         "inline",
         "kafka_offset",
-        "keys",
         "opened_ms",
         "part",
         "partition",
@@ -221,12 +294,11 @@ class SealedSegment:
         "record_errors",
         "record_offsets",
         "route",
+        "rows",
         "sequence",
         "settled_ms",
         "state",
-        "timestamps_ms",
         "topic",
-        "values",
     )
 
     def __init__(
@@ -234,28 +306,27 @@ class SealedSegment:
         *,
         topic: str,
         partition: int,
-        keys: list[bytes | None],
-        values: list[bytes | None],
-        timestamps_ms: list[int],
-        headers: list[Headers | None] | None,
+        rows: Rows,
         callback: Callable[..., Any] | None,
-        callbacks: list[Callable[..., Any] | None] | None,
         charged_bytes: int,
         opened_ms: int,
         deadline_ms: int | None,
     ) -> None:
         self.topic = topic
         self.partition = partition
-        self.keys = keys
-        self.values = values
-        self.timestamps_ms = timestamps_ms
-        self.headers = headers
+        self.rows = rows  # empty once nobody needs the records any more
         self.callback = callback
-        self.callbacks = callbacks
-        self.record_count = len(keys)
+        self.callbacks: list[Callable[..., Any] | None] | None = None
+        if rows.width == WIDE:
+            callbacks = rows.callbacks
+            if all(map(is_, callbacks, repeat(callbacks[0]))):
+                self.callback = callbacks[0]
+            else:
+                self.callback, self.callbacks = None, callbacks
+        self.record_count = len(rows)
         self.charged_bytes = charged_bytes
         # The charge ends when the records are freed; their size stays true.
-        self.payload_bytes = charged_bytes - CHARGE_BYTES_PER_RECORD * len(keys)
+        self.payload_bytes = charged_bytes - CHARGE_BYTES_PER_RECORD * self.record_count
         self.opened_ms = opened_ms
         self.deadline_ms = deadline_ms  # monotonic; None: no limit
         self.route = Route.BLOB
@@ -291,12 +362,9 @@ class SealedSegment:
         """The delivery callback of one record."""
         return self.callback if self.callbacks is None else self.callbacks[record_index]
 
-    def drop_columns(self) -> None:
+    def drop_records(self) -> None:
         """Free the records once nobody needs them any more."""
-        self.keys = []
-        self.values = []
-        self.timestamps_ms = []
-        self.headers = None
+        self.rows = _NO_ROWS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

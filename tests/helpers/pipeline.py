@@ -6,6 +6,8 @@ import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import blobmsg.producer as producer_module
+from blobmsg import BlobProducer
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
 from blobmsg.fetcher import decode_stored
@@ -18,6 +20,8 @@ from blobmsg.topic_directory import TopicFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pytest
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -37,6 +41,9 @@ class AcknowledgingKafka:
         offset = len(self.notifications)
         self.notifications.append((partition, value))
         self._due.append(lambda: on_delivery(None, SimpleNamespace(offset=lambda: offset)))
+
+    def list_topics(self) -> None:
+        """Nobody asks: `Directory` knows all."""
 
     def poll(self, timeout: float) -> int:
         due, self._due = self._due, []
@@ -62,18 +69,21 @@ class Directory:
         )
 
 
+def _conf(name: str, more: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "blobmsg.store.url": f"memory://{name}",
+        "blobmsg.route": "blob",
+        "blobmsg.batch.size.bytes": 65536,
+        "queue.buffering.max.kbytes": 4096,
+        **more,
+    }
+
+
 class RunningPipeline:
     """A pipeline with a store in memory."""
 
     def __init__(self, name: str, **more: Any) -> None:
-        conf: dict[str, Any] = {
-            "blobmsg.store.url": f"memory://{name}",
-            "blobmsg.route": "blob",
-            "blobmsg.batch.size.bytes": 65536,
-            "queue.buffering.max.kbytes": 4096,
-            **more,
-        }
-        settings, kafka_conf = parse_settings(conf, {})
+        settings, kafka_conf = parse_settings(_conf(name, more), {})
         self.kafka = AcknowledgingKafka()
         self._stores = Stores(settings)
         self.pipeline = ProducerPipeline(
@@ -89,17 +99,60 @@ class RunningPipeline:
         self.pipeline.start()
 
     def produce(self, value: bytes, headers: Any = None, callback: Any = None) -> None:
-        self.pipeline.append(TOPIC, value[:1], value, -1, 1, headers, callback, len(value) + 1)
+        self.pipeline.record_path.append(
+            TOPIC, value[:1], value, -1, 1, headers, callback, len(value) + 1
+        )
+
+    def serve(self, timeout_s: float) -> int:
+        return self.pipeline.serve(timeout_s)
+
+    def flush(self, timeout_s: float) -> int:
+        return self.pipeline.flush(timeout_s)
+
+    def stop(self) -> None:
+        self.pipeline.stop(2.0)
 
     def arrived(self) -> list[tuple[int, bytes]]:
         """Partition and value (empty for null) of all that was notified, in order."""
-        store = self._stores.get().store
-        found: list[tuple[int, bytes]] = []
-        for partition, data in self.kafka.notifications:
-            notification = decode_notification(data, Limits())
-            assert notification.key is not None
-            for part in notification.parts:
-                stored = store.get_range(notification.key, part.byte_range, deadline_ms=1 << 40)
-                segment = decode_stored(part, stored)
-                found += [(partition, segment.value(i) or b"") for i in range(segment.records)]
-        return found
+        return _arrived(self.kafka, self._stores)
+
+
+class RunningProducer:
+    """A BlobProducer with the same Kafka and store."""
+
+    def __init__(self, name: str, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+        self.kafka = AcknowledgingKafka()
+        monkeypatch.setattr(producer_module, "_StockProducer", lambda _conf: self.kafka)
+        monkeypatch.setattr(producer_module, "AdminClient", lambda _conf: None)
+        monkeypatch.setattr(producer_module, "TopicDirectory", lambda *_: Directory())
+        self.producer = BlobProducer({"bootstrap.servers": "nowhere:1", **_conf(name, more)})
+        self.pipeline = self.producer._pipeline
+
+    def produce(self, value: bytes, headers: Any = None, callback: Any = None) -> None:
+        self.producer.produce(TOPIC, value, value[:1], headers=headers, on_delivery=callback)
+
+    def serve(self, timeout_s: float) -> int:
+        return self.producer.poll(timeout_s)
+
+    def flush(self, timeout_s: float) -> int:
+        return self.producer.flush(timeout_s)
+
+    def stop(self) -> None:
+        self.producer.close()
+
+    def arrived(self) -> list[tuple[int, bytes]]:
+        """Partition and value (empty for null) of all that was notified, in order."""
+        return _arrived(self.kafka, self.producer._stores)
+
+
+def _arrived(kafka: AcknowledgingKafka, stores: Stores) -> list[tuple[int, bytes]]:
+    store = stores.get().store
+    found: list[tuple[int, bytes]] = []
+    for partition, data in kafka.notifications:
+        notification = decode_notification(data, Limits())
+        assert notification.key is not None
+        for part in notification.parts:
+            stored = store.get_range(notification.key, part.byte_range, deadline_ms=1 << 40)
+            segment = decode_stored(part, stored)
+            found += [(partition, segment.value(i) or b"") for i in range(segment.records)]
+    return found

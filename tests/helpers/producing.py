@@ -11,7 +11,7 @@ from blobmsg.core.kafka_presence import KafkaPresence
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
 from blobmsg.core.router import Router
-from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, Route, SealedSegment
+from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, WIDE, Route, Rows, SealedSegment
 from blobmsg.format import ByteRange, Codec, Part
 from blobmsg.format.object_key import retention_class
 
@@ -166,15 +166,16 @@ def sealed_segment(
     first_timestamp_ms: int = 0,
 ) -> SealedSegment:
     """A segment outside of any lane."""
+    cells: list[Any] = []
+    for index in range(records):
+        of_all = (None, value, first_timestamp_ms + index)
+        own = headers[index] if headers else None, callbacks[index] if callbacks else callback
+        cells += of_all + own
     segment = SealedSegment(
         topic=topic,
         partition=partition,
-        keys=[None] * records,
-        values=[value] * records,
-        timestamps_ms=list(range(first_timestamp_ms, first_timestamp_ms + records)),
-        headers=headers,
-        callback=callback,
-        callbacks=callbacks,
+        rows=Rows(cells, WIDE),
+        callback=None,
         charged_bytes=records * (len(value or b"") + CHARGE_BYTES_PER_RECORD),
         opened_ms=0,
         deadline_ms=deadline_ms,

@@ -111,7 +111,7 @@ class ProducerMachine(RuleBasedStateMachine):
             self.bench.topic(topic, ("", "az1", "az2"))
 
     def note_ids(self, segment: SealedSegment, now_ms: int) -> list[ProducerAction]:
-        self.ids[segment] = list(segment.timestamps_ms)
+        self.ids[segment] = list(segment.rows.timestamps_ms)
         self.message_of.update((i, (segment, n)) for n, i in enumerate(self.ids[segment]))
         return self.enqueue(segment, now_ms)
 
@@ -217,6 +217,11 @@ class ProducerMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def encode(self, data: st.DataObject) -> None:
         upload = data.draw(st.sampled_from([u for u in self.uploads if not u.object_bytes]))
+        self.encode_object(upload)
+
+    def encode_object(self, upload: Upload) -> None:
+        for segment in upload.segments:
+            self.core.segment_encoded(segment)
         upload.object_bytes = 1 + upload.batch.size_bytes
         self.core.object_encoded(upload.batch, upload.object_bytes)
 
@@ -353,7 +358,7 @@ class ProducerMachine(RuleBasedStateMachine):
                 assert error == "store is down"
         self.unserved_records += segment.record_count
         if segment.has_callbacks:
-            assert len(segment.values) == segment.record_count
+            assert len(segment.rows.values) == segment.record_count
             self.unserved.append(segment)
         else:
             self.core.records_reported([segment])
@@ -393,8 +398,7 @@ class ProducerMachine(RuleBasedStateMachine):
             self.begin_upload()
             for upload in self.uploads:
                 if not upload.object_bytes:
-                    upload.object_bytes = 1 + upload.batch.size_bytes
-                    self.core.object_encoded(upload.batch, upload.object_bytes)
+                    self.encode_object(upload)
             while self.uploads:
                 self.end_upload(First(), succeeds=True)
             while self.encodings:

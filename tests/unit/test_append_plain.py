@@ -26,7 +26,7 @@ def take(
     callback: Any = None,
 ) -> int:
     plainness = list(map(is_plain, messages))
-    return running.pipeline.append_plain(
+    return running.pipeline.record_path.append_plain(
         topic, messages, plainness, first, partition, 7, callback, MAX_BYTES
     )
 
@@ -48,7 +48,7 @@ class Running(RunningPipeline):
                 message = messages[index]
                 key, value = message.get("key"), message.get("value")
                 size = len(key or b"") + len(value or b"")
-                self.pipeline.append(
+                self.pipeline.record_path.append(
                     TOPIC,
                     key,
                     value,
@@ -102,7 +102,9 @@ def test_all_arrive_in_order_where_append_would_put_them(running: Running) -> No
     one_by_one = Running("one-by-one")
     one_by_one.produce(b"known now")
     for message in messages:
-        one_by_one.pipeline.append(TOPIC, message["key"], message["value"], -1, 7, None, None, 60)
+        one_by_one.pipeline.record_path.append(
+            TOPIC, message["key"], message["value"], -1, 7, None, None, 60
+        )
         one_by_one.pipeline.serve(0)
     assert one_by_one.pipeline.flush(10) == 0
     assert by_partition(one_by_one) == before
@@ -160,7 +162,7 @@ def test_a_full_buffer_takes_no_more(running: Running) -> None:
     running.batch(plain(50))
     pipeline = running.pipeline
     limit_bytes = pipeline._memory.record_limit_bytes
-    with pipeline._lock:  # nothing is sealed or freed meanwhile
+    with pipeline._core_lock.lock:  # nothing is sealed or freed meanwhile
         pipeline._memory.records_bytes += limit_bytes
         taken = take(running, plain(10))
         pipeline._memory.records_bytes -= limit_bytes
@@ -187,7 +189,9 @@ def test_a_method_is_one_callback_in_every_batch(running: Running) -> None:
 
 def test_callbacks_of_a_batch_go_with_wide_segments_too(running: Running) -> None:
     heard: list[bytes] = []
-    running.pipeline.append(TOPIC, b"k", b"with headers", -1, 7, [("n", b"1")], lambda *_: None, 20)
+    running.pipeline.record_path.append(
+        TOPIC, b"k", b"with headers", -1, 7, [("n", b"1")], lambda *_: None, 20
+    )
     running.batch(plain(300), callback=lambda _error, message: heard.append(message.value()))
 
     assert running.pipeline.flush(10) == 0

@@ -100,7 +100,7 @@ def start() -> Iterator[Callable[..., ProducerPipeline]]:
 
 
 def append(pipeline: ProducerPipeline, value: bytes, callback: Callable[..., Any] | None) -> None:
-    pipeline.append(TOPIC, None, value, 0, 1, None, callback, len(value))
+    pipeline.record_path.append(TOPIC, None, value, 0, 1, None, callback, len(value))
 
 
 @pytest.mark.parametrize("route", ["inline", "plain"])
@@ -195,7 +195,7 @@ def test_an_urgent_record_seals_its_lane_once_its_topic_is_known(
         told.append(message.value())
 
     append(pipeline, b"before", heard)
-    pipeline.append(TOPIC, None, b"urgent", 0, 1, None, heard, 6, is_urgent=True)
+    pipeline.record_path.append(TOPIC, None, b"urgent", 0, 1, None, heard, 6, is_urgent=True)
     directory.answers.set()
 
     while len(told) < 2:

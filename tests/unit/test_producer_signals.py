@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers.pipeline import RunningPipeline
+from tests.helpers.pipeline import RunningPipeline, RunningProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,11 +32,18 @@ class Struck(Exception):
     """What a handler raises, as Ctrl-C does."""
 
 
-@pytest.fixture
-def running(request: pytest.FixtureRequest) -> Iterator[RunningPipeline]:
-    made = RunningPipeline(f"signals-{abs(hash(request.node.name))}")
+@pytest.fixture(params=["usual records", "records of any kind"])
+def running(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RunningPipeline | RunningProducer]:
+    name = f"signals-{abs(hash(request.node.name))}"
+    made: RunningPipeline | RunningProducer
+    if request.param == "usual records":
+        made = RunningProducer(name, monkeypatch)
+    else:
+        made = RunningPipeline(name)
     yield made
-    made.pipeline.stop(2.0)
+    made.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +94,7 @@ def check_order(arrived: list[tuple[int, bytes]]) -> None:
 
 @pytest.mark.parametrize("flushes", [False, True], ids=["produces", "produces and flushes"])
 def test_a_handler_may_use_the_producer_that_it_interrupts(
-    running: RunningPipeline, flushes: bool
+    running: RunningPipeline | RunningProducer, flushes: bool
 ) -> None:
     produced: Counter[bytes] = Counter()
     told: Counter[bytes] = Counter()
@@ -105,9 +112,9 @@ def test_a_handler_may_use_the_producer_that_it_interrupts(
             running.produce(value, headers, on_delivery if number % 2 else None)
             produced[value] += 1
         if flushes and number % 50 == 0:
-            running.pipeline.flush(0.05)
+            running.flush(0.05)
         elif number % 10 == 0:
-            running.pipeline.serve(0)
+            running.serve(0)
 
     with struck(handler):
         end = time.monotonic() + RUN_S
@@ -117,16 +124,16 @@ def test_a_handler_may_use_the_producer_that_it_interrupts(
             try:
                 running.produce(value, None, on_delivery if number % 7 == 0 else None)
             except BufferError:
-                running.pipeline.serve(0.01)
+                running.serve(0.01)
                 continue
             produced[value] += 1
             number += 1
             if number % 1000 == 0:
-                running.pipeline.serve(0)
+                running.serve(0)
             if number % 20_000 == 0:
-                running.pipeline.flush(1)
+                running.flush(1)
 
-    assert running.pipeline.flush(20) == 0
+    assert running.flush(20) == 0
     arrived = running.arrived()
     assert Counter(value for _, value in arrived) == produced
     assert running.pipeline._memory.held_bytes == 0
@@ -135,7 +142,7 @@ def test_a_handler_may_use_the_producer_that_it_interrupts(
 
 
 def test_a_handler_that_raises_loses_nothing_and_doubles_nothing(
-    running: RunningPipeline, monkeypatch: pytest.MonkeyPatch
+    running: RunningPipeline | RunningProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What it raises inside of a finalizer goes there, and is no matter of ours.
     monkeypatch.setattr(sys, "unraisablehook", lambda _unraisable: None)
@@ -168,16 +175,16 @@ def test_a_handler_that_raises_loses_nothing_and_doubles_nothing(
                         returned.append(value)
                     is_in_call = False
                     if number % 100 == 0:
-                        running.pipeline.serve(0)
+                        running.serve(0)
                     if number % 1500 == 0:
-                        running.pipeline.flush(0.5)
+                        running.flush(0.5)
         except Struck:
             strikes += 1
             if is_in_call and (not returned or returned[-1] != value):
                 raised.append(value)
 
     assert strikes > 100
-    assert running.pipeline.flush(20) == 0
+    assert running.flush(20) == 0
     arrived = Counter(value for _, value in running.arrived())
     assert set(arrived) >= set(returned)
     assert set(arrived) <= {*returned, *raised}

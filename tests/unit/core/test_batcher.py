@@ -78,7 +78,7 @@ def test_a_sealed_lane_is_empty_and_takes_new_records() -> None:
 
     assert seal(batcher, lane) == []
     assert put(batcher, lanes, 0, 7) is lane
-    assert [s.values for s in seal(batcher, lane)] == [[b"v" * 7]]
+    assert [s.rows.values for s in seal(batcher, lane)] == [[b"v" * 7]]
 
 
 def test_a_lane_is_due_at_its_age_from_its_first_record() -> None:
@@ -306,10 +306,14 @@ def test_too_many_records_for_a_notification_are_cut(monkeypatch: pytest.MonkeyP
 
     first, second, third = seal(batcher, segment.lane)
 
-    assert [list(s.timestamps_ms) for s in (first, second, third)] == [[10, 11], [12, 13], [14]]
-    assert (first.keys, second.keys) == ([b"k0", None], [None, b"k3"])
-    assert (first.values, third.values) == ([None, b"v1"], [b"v4"])
-    assert (first.headers, second.headers) == ([None, headers], None)
+    assert [list(s.rows.timestamps_ms) for s in (first, second, third)] == [
+        [10, 11],
+        [12, 13],
+        [14],
+    ]
+    assert (first.rows.keys, second.rows.keys) == ([b"k0", None], [None, b"k3"])
+    assert (first.rows.values, third.rows.values) == ([None, b"v1"], [b"v4"])
+    assert (first.rows.headers, second.rows.headers) == ([None, headers], None)
     assert second.callbacks == [None, callback]
     assert first.charged_bytes == 2 * CHARGE_BYTES_PER_RECORD + 2 + 2 + 4 + 5 + 4
     assert sum(s.charged_bytes for s in (first, second, third)) == charged_bytes
@@ -325,7 +329,7 @@ def test_a_cut_without_headers_or_own_callbacks_has_none(monkeypatch: pytest.Mon
     segments = seal(batcher, put(batcher, make_topic(batcher), 0, 1, 2, 3, 4))
 
     assert [segment.record_count for segment in segments] == [2, 2]
-    assert all(segment.headers is None for segment in segments)
+    assert all(segment.rows.headers is None for segment in segments)
     assert all(segment.callbacks is None for segment in segments)
 
 
@@ -399,4 +403,4 @@ def test_a_second_segment_of_a_partition_joins_the_lane_of_the_first() -> None:
 
     # In a lane of its own it could be sealed, and notified, before what comes before it.
     assert second is not first
-    assert [s.values for s in seal(batcher, first.lane)] == [[b"v"], [b"w"]]
+    assert [s.rows.values for s in seal(batcher, first.lane)] == [[b"v"], [b"w"]]

@@ -347,7 +347,7 @@ def test_a_notification_refused_for_its_missing_key_goes_plain_in_its_place() ->
 def test_a_notification_refused_for_its_missing_key_fails_when_its_records_are_freed() -> None:
     notifier = Notifier(TIMED_OUT, lambda e: e == REFUSED, lambda e: e == REFUSED)
     (segment,) = queued(notifier)
-    segment.drop_columns()
+    segment.drop_records()
     notifier.ready([segment], 0)
 
     actions = notifier.rejected(segment, REFUSED, 0)

@@ -202,6 +202,7 @@ def test_records_are_held_until_they_are_reported() -> None:
     memory = made.core.memory
     assert (memory.records, memory.held_bytes) == (1, 6 + CHARGE_BYTES_PER_RECORD)
 
+    made.core.segment_encoded(segment)
     made.core.object_encoded(batch_of(segment), 80)
     # The callback wants the record back.
     assert memory.held_bytes == 6 + CHARGE_BYTES_PER_RECORD + 80
@@ -217,10 +218,12 @@ def test_records_nobody_waits_for_live_on_in_their_object_alone() -> None:
         made.append(b"v" * 90)
     (segment,) = sealed(made)
 
+    made.core.segment_encoded(segment)
+    assert made.core.memory.held_bytes == 1024
     made.core.object_encoded(batch_of(segment), 80)
 
     assert made.core.memory.held_bytes == 80 + 1024  # and what is left of the segment
-    assert segment.values == []
+    assert segment.rows.values == []
     made.core.object_released(batch_of(segment), 80)
     made.core.records_reported([segment])
     assert (made.core.memory.records, made.core.memory.held_bytes) == (0, 0)
@@ -233,6 +236,7 @@ def test_records_that_time_out_while_their_object_is_encoded_are_released_once()
     made.core.tick(DEADLINE_MS, 0)
 
     made.core.records_reported([segment])
+    made.core.segment_encoded(segment)
     made.core.object_encoded(batch_of(segment), 80)
     made.core.object_released(batch_of(segment), 80)
 
@@ -244,10 +248,11 @@ def test_records_with_callbacks_keep_their_columns_until_then() -> None:
     made.append(b"12345", callback=heard)
     (segment,) = sealed(made)
 
+    made.core.segment_encoded(segment)
     made.core.object_encoded(batch_of(segment), 80)
-    assert segment.values == [b"12345"]
+    assert segment.rows.values == [b"12345"]
     made.core.records_reported([segment])
-    assert segment.values == []
+    assert segment.rows.values == []
 
 
 def test_inline_bytes_are_held_until_the_report() -> None:

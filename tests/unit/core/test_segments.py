@@ -58,10 +58,10 @@ def test_rows_become_columns() -> None:
 
     assert opened.segment.record_count == 2
     (sealed,) = opened.seal()
-    assert sealed.keys == [b"k", None]
-    assert sealed.values == [b"v", b""]
-    assert sealed.timestamps_ms == [17, 18]
-    assert (sealed.headers, sealed.callbacks) == (None, None)
+    assert sealed.rows.keys == [b"k", None]
+    assert sealed.rows.values == [b"v", b""]
+    assert sealed.rows.timestamps_ms == [17, 18]
+    assert (sealed.rows.headers, sealed.callbacks) == (None, None)
 
 
 def test_a_record_is_charged_128_bytes_besides_its_own() -> None:
@@ -102,10 +102,10 @@ def test_a_record_with_headers_begins_a_wide_segment_and_the_next_joins_it() -> 
     opened.append(None, b"x", 2, None, None, 1)
 
     first, second = opened.seal()
-    assert (first.values, first.headers) == ([b"v"], None)
-    assert second.values == [b"w", b"x"]
-    assert second.timestamps_ms == [1, 2]
-    assert second.headers == [HEADERS, None]
+    assert (first.rows.values, first.rows.headers) == ([b"v"], None)
+    assert second.rows.values == [b"w", b"x"]
+    assert second.rows.timestamps_ms == [1, 2]
+    assert second.rows.headers == [HEADERS, None]
     assert (second.callback, second.callbacks) == (None, None)
 
 
@@ -119,7 +119,7 @@ def test_a_topic_that_once_had_headers_is_wide_from_the_next_segment_on() -> Non
     opened.append(None, b"v", 0, HEADERS, None, 7)
 
     (sealed,) = opened.seal()
-    assert sealed.headers == [None, HEADERS]
+    assert sealed.rows.headers == [None, HEADERS]
 
 
 def test_empty_headers_are_none() -> None:
@@ -130,8 +130,8 @@ def test_empty_headers_are_none() -> None:
     opened.append(None, b"v", 0, [], None, 1)
 
     narrow, wide = opened.seal()
-    assert narrow.headers is None
-    assert wide.headers == [HEADERS, None]
+    assert narrow.rows.headers is None
+    assert wide.rows.headers == [HEADERS, None]
 
 
 def test_one_callback_for_all_records_is_kept_once() -> None:
@@ -198,7 +198,7 @@ def test_a_sealed_segment_stays_as_large_when_its_charge_has_ended() -> None:
     assert segment.encoded_bytes == 3 * (5 + 16)
 
     segment.charged_bytes = 0
-    segment.drop_columns()
+    segment.drop_records()
 
     assert segment.encoded_bytes == 3 * (5 + 16)
     assert segment.payload_bytes == 15
@@ -208,10 +208,10 @@ def test_a_sealed_segment_stays_as_large_when_its_charge_has_ended() -> None:
 def test_dropped_columns_hold_nothing() -> None:
     segment = sealed_segment(records=1, headers=[HEADERS])
 
-    segment.drop_columns()
+    segment.drop_records()
 
-    assert (segment.keys, segment.values, segment.headers) == ([], [], None)
-    assert segment.timestamps_ms == []
+    assert (segment.rows.keys, segment.rows.values, segment.rows.headers) == ([], [], None)
+    assert segment.rows.timestamps_ms == []
 
 
 def test_a_segment_is_settled_when_its_outcome_is_known() -> None:

@@ -1,0 +1,239 @@
+"""The way of a record into its open segment: what `produce` costs each record.
+
+A record that has a place joins without a lock. CPython lets other threads and signal handlers in
+behind calls, at the starts of functions and at the ends of loop rounds, and nowhere else; so
+statements without any of these are one step for everybody. In one such step a record's segment is
+looked up, the record is counted, and the step's last statement, one call of `list.extend`, adds it.
+Its row is made before the step: in Python 3.11 making a tuple may run the collector, and that the
+finalizers of others. `BlobProducer.produce` has the step inline for the usual record.
+
+The lock is for what is no such step: a segment that has to be opened, a topic that is not known,
+a full buffer. While one of our own threads is inside of the core, everybody waits for it there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, ENCODED_BYTES_PER_RECORD
+from blobmsg.producer_topics import ProducedTopic, WaitingRecord, unknown_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from blobmsg.clock import Clock
+    from blobmsg.core.producer_core import ProducerCore
+    from blobmsg.core.segments import Lane
+    from blobmsg.format.segment import Headers
+    from blobmsg.reentrant import CoreLock
+
+__all__ = ["RecordPath"]
+
+
+class RecordPath:
+    """Adds records to open segments.
+
+    Args:
+        core: Its batcher and memory are used.
+        core_lock: Guards the core.
+        topics: The topics whose partitions are known, by name.
+        clock: Time.
+        admit: Decides about a record that may have to wait, under the lock: its topic, or None when
+            it was taken or put off; raises when it can't be taken.
+        opened: Told that a segment has been opened, so that somebody looks at its lane's age.
+        seal: Seals a lane that is full, or urgent, and waits until it is.
+
+    Threads: any; a signal handler or finalizer may interrupt any of it and call it again.
+    """
+
+    def __init__(
+        self,
+        core: ProducerCore,
+        core_lock: CoreLock,
+        topics: Mapping[str, ProducedTopic],
+        *,
+        clock: Clock,
+        admit: Callable[[str, WaitingRecord], ProducedTopic | None],
+        opened: Callable[[], object],
+        seal: Callable[[Lane, bool], None],
+    ) -> None:
+        self.memory = core.memory
+        self.core_lock = core_lock
+        self.topics = topics
+        self.seal = seal
+        self._batcher = core.batcher
+        self._clock = clock
+        self._admit = admit
+        self._opened = opened
+
+    def append(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int,
+        timestamp_ms: int,
+        headers: Headers | None,
+        callback: Callable[..., Any] | None,
+        payload_bytes: int,
+        is_urgent: bool = False,
+    ) -> None:
+        """Take one record.
+
+        Args:
+            topic: Its topic.
+            key: Its key.
+            value: Its value.
+            partition: -1 to let the partitioner choose.
+            timestamp_ms: Wall time in ms.
+            headers: Its headers.
+            callback: Its delivery callback.
+            payload_bytes: Bytes of key, value and headers.
+            is_urgent: Seal its lane at once.
+
+        Raises:
+            BufferError: No room; a full buffer is sealed, so waiting makes progress.
+            KafkaException: The topic or partition does not exist, as far as is known.
+        """
+        memory = self.memory
+        is_admitted = False
+        while True:
+            known = self.topics.get(topic)
+            place = -1
+            if known is not None:
+                lanes = known.lanes
+                place = partition if partition >= 0 else self._choose(known, key)
+                if place >= lanes.partition_count:
+                    raise unknown_partition()
+                segment = lanes.open_segments[place]
+                if segment is not None and segment.fits(headers, callback):
+                    row = segment.row(key, value, timestamp_ms, headers, callback)
+                    # One step.
+                    if (
+                        lanes.open_segments[place] is segment
+                        and not self.core_lock.is_deciding
+                        and (
+                            is_admitted
+                            or (
+                                memory.records_bytes + payload_bytes <= memory.records_ceiling_bytes
+                                and memory.records < memory.limit_records
+                            )
+                        )
+                    ):
+                        lane = segment.lane
+                        lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+                        segment.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+                        memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+                        memory.records += 1
+                        segment.rows.extend(row)
+                        break
+            record = WaitingRecord(key, value, partition, timestamp_ms, headers, callback,
+                                   payload_bytes, is_urgent, self._clock.now_ms())  # fmt: skip
+            is_admitted = self._prepare(topic, place, record)
+            if not is_admitted:
+                return
+        if is_urgent or lane.size_bytes >= lane.seal_at_bytes:
+            self.seal(lane, is_urgent)
+
+    def _choose(self, known: ProducedTopic, key: bytes | None) -> int:
+        """The partition of a record that names none."""
+        partition_count = known.lanes.partition_count
+        if key and known.hashes_crc32:
+            return crc32(key) % partition_count
+        now_ms = 0 if key else self._clock.now_ms()
+        return known.partitioner.partition(key, partition_count, now_ms, known.unavailable)
+
+    def _prepare(self, topic: str, place: int, record: WaitingRecord) -> bool:
+        """Open a segment that a record fits into; False when the record was taken or put off.
+
+        Args:
+            topic: The record's topic.
+            place: Its partition; -1 when the topic was not known.
+            record: The record.
+        """
+        with self.core_lock.lock:
+            known = self.topics.get(topic)
+            if (
+                known is None
+                or self.core_lock.is_deciding
+                or self.memory.is_full_for(record.payload_bytes)
+            ):
+                known = self._admit(topic, record)
+                if known is None:
+                    return False
+            if place >= 0:
+                self._opened()
+                self._batcher.segment_for(
+                    known.lanes, place, record.headers, record.callback, record.opened_ms
+                )
+            return True
+
+    def append_plain(
+        self,
+        topic: str,
+        messages: Sequence[dict[str, Any]],
+        plain: Sequence[bool],
+        first: int,
+        partition: int,
+        timestamp_ms: int,
+        callback: Callable[..., Any] | None,
+        max_bytes: int,
+    ) -> int:
+        """Take records that have a key and a value and nothing else.
+
+        Args:
+            topic: Their topic.
+            messages: dicts as in `BlobProducer.produce_batch`.
+            plain: Of each, whether it is `record_arguments.is_plain`.
+            first: The place of the first one to take.
+            partition: Of all; -1 to let the partitioner choose.
+            timestamp_ms: Wall time in ms, of all.
+            callback: The delivery callback of all.
+            max_bytes: Largest key and value together.
+
+        Returns:
+            The place of the first one that was not taken: it is anything but plain, `append` has to
+            open a segment for it, or there is no room.
+        """
+        known = self.topics.get(topic)
+        if known is None or partition < -1:
+            return first
+        memory, lanes, core_lock = self.memory, known.lanes, self.core_lock
+        if partition >= lanes.partition_count or (partition < 0 and not known.hashes_crc32):
+            return first
+        for index in range(first, len(messages)):
+            if not plain[index]:
+                return index
+            message = messages[index]
+            key, value = message["key"], message["value"]
+            payload_bytes = len(key) + len(value)
+            place = crc32(key) % lanes.partition_count if partition < 0 else partition
+            row: tuple[Any, ...] = (key, value, timestamp_ms)
+            segment = lanes.open_segments[place]
+            if segment is not None and segment.callback is not callback:
+                if not segment.fits(None, callback):
+                    return index
+                row = segment.row(key, value, timestamp_ms, None, callback)
+                if lanes.open_segments[place] is not segment:
+                    return index
+            # One step, and there was no call since the look for the segment.
+            if (
+                segment is None
+                or core_lock.is_deciding
+                or payload_bytes > max_bytes
+                or memory.records_bytes + payload_bytes > memory.records_ceiling_bytes
+                or memory.records >= memory.limit_records
+            ):
+                return index
+            lane = segment.lane
+            lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+            payload_bytes += CHARGE_BYTES_PER_RECORD
+            segment.charged_bytes += payload_bytes
+            memory.records_bytes += payload_bytes
+            memory.records += 1
+            segment.rows.extend(row)
+            if lane.size_bytes >= lane.seal_at_bytes:
+                self.seal(lane, False)
+                return index + 1
+        return len(messages)

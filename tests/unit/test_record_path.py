@@ -1,0 +1,154 @@
+"""Threads, finalizers and seals meet in the step in which a record joins: none is lost."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import threading
+import time
+from collections import Counter, defaultdict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers.pipeline import TOPIC, RunningProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RUN_S = 3.0
+THREADS = 4
+
+
+@pytest.fixture
+def running(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RunningProducer]:
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    made = RunningProducer(f"path-{abs(hash(request.node.name))}", monkeypatch)
+    yield made
+    sys.setswitchinterval(interval_s)
+    made.stop()
+
+
+class Told:
+    """A delivery callback of its own for each record: counts."""
+
+    def __init__(self) -> None:
+        self.values: Counter[bytes] = Counter()
+
+    def hear(self, error: object, message: Any) -> None:
+        assert error is None
+        self.values[message.value()] += 1
+
+
+class Producing(threading.Thread):
+    """Produces in all ways until the time is over."""
+
+    def __init__(self, running: RunningProducer, source: int) -> None:
+        super().__init__()
+        self._running = running
+        self._source = source
+        self._end = time.monotonic() + RUN_S
+        self._numbers = itertools.count()
+        self.produced: list[bytes] = []
+        self.told = Told()
+        self.listened = 0
+
+    def _value(self, first: bytes) -> bytes:
+        return first + b"%08d" % next(self._numbers) + bytes(50)
+
+    def run(self) -> None:
+        for turn in itertools.cycle(range(40)):
+            if time.monotonic() > self._end:
+                return
+            if turn == 0:
+                self._batch()
+                continue
+            value = self._value(b"%d" % self._source)
+            callback = self.told.hear if turn % 3 == 0 and self._source % 2 else None
+            headers = [("n", b"1")] if turn == 20 and self._source == 3 else None
+            self._until_there_is_room(value, headers, callback)
+            self.produced.append(value)
+            self.listened += callback is not None
+
+    def _until_there_is_room(self, value: bytes, headers: Any, callback: Any) -> None:
+        while True:
+            with suppress(BufferError):
+                self._running.produce(value, headers, callback)
+                return
+            self._running.serve(0.01)
+
+    def _batch(self) -> None:
+        # One that is refused comes behind later ones for which there was room.
+        messages: list[dict[str, Any]] = [
+            {"key": b"%d" % self._source, "value": self._value(b"b")} for _ in range(60)
+        ]
+        while messages:
+            self._running.producer.produce_batch(TOPIC, messages)
+            self.produced += [m["value"] for m in messages if "_error" not in m]
+            messages = [{"key": m["key"], "value": m["value"]} for m in messages if "_error" in m]
+            if messages:
+                self._running.serve(0.01)
+
+
+class Garbage:
+    """A cycle whose finalizer produces: the collector runs it wherever an object is made."""
+
+    def __init__(self, running: RunningProducer, produced: list[bytes]) -> None:
+        self._myself = self
+        self._running = running
+        self._produced = produced
+
+    def __del__(self) -> None:
+        value = b"9%08d" % len(self._produced) + bytes(50)
+        self._produced.append(value)
+        try:
+            self._running.produce(value)
+        except BufferError:
+            self._produced.remove(value)
+
+
+def test_threads_and_finalizers_produce_at_once(running: RunningProducer) -> None:
+    threads = [Producing(running, source) for source in range(THREADS)]
+    of_finalizers: list[bytes] = []
+    thresholds = gc.get_threshold()
+    gc.set_threshold(50, 2, 2)
+    try:
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            Garbage(running, of_finalizers)
+            running.serve(0.0005)
+        for thread in threads:
+            thread.join()
+    finally:
+        gc.set_threshold(*thresholds)
+    gc.collect()
+
+    assert running.flush(20) == 0
+    produced = Counter(of_finalizers)
+    for thread in threads:
+        produced.update(thread.produced)
+    assert len(of_finalizers) > 100
+    arrived = running.arrived()
+    assert Counter(value for _, value in arrived) == produced
+    for thread in threads:
+        assert sum(thread.told.values.values()) == thread.listened
+    assert running.pipeline._memory.held_bytes == 0
+    assert running.pipeline._memory.records == 0
+    check_order(arrived)
+
+
+def check_order(arrived: list[tuple[int, bytes]]) -> None:
+    """The numbers of each thread ascend in each partition, but of what could be refused between."""
+    last: dict[tuple[int, bytes], int] = defaultdict(lambda: -1)
+    for partition, value in arrived:
+        source, number = value[:1], int(value[1:9])
+        if source in b"9b":
+            continue
+        assert number > last[partition, source]
+        last[partition, source] = number
