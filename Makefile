@@ -21,7 +21,9 @@ help: ## this list
 
 setup: $(STAMP) ## the virtual environment, from requirements.lock
 
-$(STAMP): requirements.lock pyproject.toml
+NATIVE := $(wildcard blobmsg/native/*.[ch])
+
+$(STAMP): requirements.lock pyproject.toml $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
 from blobmsg.core.offsets import virtual_offset_of_first
-from blobmsg.core.segments import WIDE, SealedSegment, SegmentState
+from blobmsg.core.segments import SealedSegment, SegmentState
+from blobmsg.format.segment import WIDE
 from blobmsg.message import Message
 
 if TYPE_CHECKING:

@@ -15,10 +15,8 @@ import time
 import uuid
 import weakref
 from dataclasses import replace
-from itertools import compress
-from operator import not_
+from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final, NoReturn
-from zlib import crc32
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -27,7 +25,6 @@ from confluent_kafka.admin import AdminClient
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
 from blobmsg.core.batcher import headers_bytes
-from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, ENCODED_BYTES_PER_RECORD
 from blobmsg.inner_config import (
     KafkaCallbacks,
     TimeBudget,
@@ -43,10 +40,10 @@ from blobmsg.record_arguments import (
     check_fields,
     check_messages,
     checked_numbers,
-    is_plain,
     normalized_headers,
     too_large,
 )
+from blobmsg.record_step import is_plain
 from blobmsg.resources import Stores, freeze, shared
 from blobmsg.thread_log import ThreadLog
 from blobmsg.topic_directory import TopicDirectory
@@ -148,12 +145,8 @@ class BlobProducer(_ProducerBase):
             name=name,
             producer_id=uuid.uuid4().bytes,
         )
-        path = self._record_path = self._pipeline.record_path
-        self._usable_topics, self._memory, self._core_lock = (
-            path.topics,
-            path.memory,
-            path.core_lock,
-        )
+        self._record_step = self._pipeline.record_step
+        self._record_path = self._pipeline.record_path
         self._store_topics: set[str] = set()  # seen to match `blobmsg.topics`
         self._pipeline.start()
         _open.add(self)
@@ -237,45 +230,11 @@ class BlobProducer(_ProducerBase):
 
         Threads: any.
         """
-        # The usual record: what `record_path` does, without a call for it.
-        if (
-            headers is None
-            and key.__class__ is bytes
-            and value.__class__ is bytes
-            and partition.__class__ is int
-            and partition == -1
-            and timestamp.__class__ is int
-            and topic.__class__ is str
+        callback = callback or on_delivery or self._default_on_delivery
+        if self._unusable is None and self._record_step(
+            topic, key, value, partition, callback, timestamp, headers
         ):
-            known = self._usable_topics.get(topic)
-            if known is not None and known.hashes_crc32 and key:
-                payload_bytes = len(key) + len(value)  # pyright: ignore[reportArgumentType]
-                callback = callback or on_delivery or self._default_on_delivery
-                row = (key, value, timestamp or _time_ns() // 1_000_000)
-                lanes = known.lanes
-                place = crc32(key) % lanes.partition_count  # pyright: ignore[reportArgumentType]
-                # One step from here to `extend`.
-                segment = lanes.open_segments[place]
-                memory = self._memory
-                records_bytes = memory.records_bytes + payload_bytes
-                if (
-                    segment is not None
-                    and segment.callback is callback
-                    and not self._core_lock.is_deciding
-                    and records_bytes <= memory.records_ceiling_bytes
-                    and memory.records < memory.limit_records
-                    and payload_bytes <= self._record_max_bytes
-                    and self._unusable is None
-                ):
-                    lane = segment.lane
-                    lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
-                    segment.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
-                    memory.records_bytes = records_bytes + CHARGE_BYTES_PER_RECORD
-                    memory.records += 1
-                    segment.rows.extend(row)
-                    if lane.size_bytes >= lane.seal_at_bytes:
-                        self._record_path.seal(lane, False)
-                    return
+            return
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
         payload_bytes = 0
@@ -301,9 +260,7 @@ class BlobProducer(_ProducerBase):
         if partition.__class__ is not int or timestamp.__class__ is not int or partition < -1:
             partition, timestamp = checked_numbers(partition, timestamp)
         if topic not in self._store_topics and not self._uses_store(topic):
-            self._produce_untouched(
-                topic, value, key, partition, callback or on_delivery, timestamp, headers
-            )
+            self._produce_untouched(topic, value, key, partition, callback, timestamp, headers)
             return
         self._record_path.append(
             topic,
@@ -312,7 +269,7 @@ class BlobProducer(_ProducerBase):
             partition,
             timestamp or _time_ns() // 1_000_000,
             headers,
-            callback or on_delivery or self._default_on_delivery,
+            callback,
             payload_bytes,
             is_urgent,
         )
@@ -345,30 +302,20 @@ class BlobProducer(_ProducerBase):
         """
         self._check_usable()
         check_messages(messages)
-        plain = list(map(is_plain, messages))
-        for message in compress(messages, map(not_, plain)):
+        for message in filterfalse(is_plain, messages):
             check_fields(message)  # before the first is queued, as stock
-        given = callback or on_delivery
+        callback = callback or on_delivery or self._default_on_delivery
         queued = 0
         index = 0
         while index < len(messages):
-            if partition.__class__ is int and topic in self._store_topics:
-                taken = self._record_path.append_plain(
-                    topic,
-                    messages,
-                    plain,
-                    index,
-                    partition,
-                    _time_ns() // 1_000_000,
-                    given or self._default_on_delivery,
-                    self._record_max_bytes,
-                )
+            taken = index
+            if topic.__class__ is str:
+                taken = self._record_step.join_messages(topic, messages, index, partition, callback)
                 queued += taken - index
-                index = taken
-                if index == len(messages):
-                    break
-            queued += self._produce_message(topic, messages[index], partition, given)
-            index += 1
+            if taken == index:
+                queued += self._produce_message(topic, messages[index], partition, callback)
+                taken += 1
+            index = taken
         return queued
 
     def _produce_message(

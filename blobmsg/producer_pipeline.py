@@ -4,9 +4,9 @@ A shell: takes an event, calls `ProducerCore` under one lock, puts the actions i
 the lock is held (so that two threads can't swap them), and lets the thread that owns a queue do
 them. Decides nothing about batches, order or memory.
 
-Threads: `record_path`, `serve`, `flush` any; uploads by `Uploader`'s; topics are read by the one of
-`ProducerTopics`; the notifier thread alone calls the inner producer's `produce` (`Outbox`) and
-`poll`.
+Threads: `record_step`, `record_path`, `serve`, `flush` any; uploads by `Uploader`'s; topics are
+read by the one of `ProducerTopics`; the notifier thread alone calls the inner producer's `produce`
+(`Outbox`) and `poll`.
 Lock order: `_core_lock` is the only lock; nothing is called out while it is held.
 """
 
@@ -30,6 +30,7 @@ from blobmsg.producer_setup import create_producer_core
 from blobmsg.producer_topics import ProducedTopic, ProducerTopics, WaitingRecord
 from blobmsg.rare_log import RareLog
 from blobmsg.record_path import RecordPath
+from blobmsg.record_step import RecordStep
 from blobmsg.reentrant import CoreLock, JobThread, News, Wakeup, wait_without
 from blobmsg.thread_log import ThreadLog
 from blobmsg.uploader import Uploader
@@ -39,8 +40,9 @@ if TYPE_CHECKING:
 
     from blobmsg.clock import Clock
     from blobmsg.config import Settings
-    from blobmsg.core.segments import Batch, Lane, Rows
+    from blobmsg.core.segments import Batch, Lane
     from blobmsg.format.part import Part
+    from blobmsg.format.segment import Rows
     from blobmsg.kafka_settings import KafkaView
     from blobmsg.resources import Stores
     from blobmsg.topic_directory import TopicDirectory
@@ -57,7 +59,7 @@ _IDLE_S: Final = 0.2
 
 
 class ProducerPipeline:
-    """Carries records from `record_path` to their reports.
+    """Carries records from `record_step` and `record_path` to their reports.
 
     Args:
         inner: The stock producer; anything with its `produce`, `poll`, `flush`, `list_topics`.
@@ -152,11 +154,17 @@ class ProducerPipeline:
             name=name,
         )
         self._topics = self._producer_topics.by_name
-        self._usable = self._producer_topics.usable
+        self.record_step = RecordStep(
+            self._producer_topics.keyed,
+            self._memory,
+            self._core_lock,
+            self._seal_and_wait,
+            settings.record_max_bytes,
+        )
         self.record_path = RecordPath(
             self._core,
             self._core_lock,
-            self._usable,
+            self._producer_topics.usable,
             clock=clock,
             admit=self._admit,
             opened=self._wake.set,
@@ -379,8 +387,8 @@ class ProducerPipeline:
                     f"a thread of {self._name} ended by a defect: {type(error).__name__}: {error}",
                     fatal=True,
                 )
-            self._usable.clear()  # so that `produce` finds out; and nobody fills it again
-            self._producer_topics.stop()
+            self._producer_topics.stop()  # nobody fills it again
+            self._producer_topics.forget_all()  # so that `produce` finds out
             self._news.tell()
 
     # --- the notifier thread ------------------------------------------------------------------

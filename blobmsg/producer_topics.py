@@ -21,13 +21,9 @@ from confluent_kafka import KafkaError, KafkaException
 from blobmsg.core.batcher import TopicLanes
 from blobmsg.core.events import ProducerAction, Report
 from blobmsg.core.partitioner import Partitioner, create_partitioner
-from blobmsg.core.segments import (
-    CHARGE_BYTES_PER_RECORD,
-    WIDE,
-    Rows,
-    SealedSegment,
-    SegmentState,
-)
+from blobmsg.core.segments import SealedSegment, SegmentState
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
+from blobmsg.format.segment import WIDE, Rows
 from blobmsg.inner_config import key_hashes
 from blobmsg.reentrant import CoreLock, Wakeup
 from blobmsg.topic_directory import TopicDirectory, TopicFacts, UnknownTopic
@@ -153,6 +149,8 @@ class ProducerTopics:
         self._rng = random.Random()  # noqa: S311  (partitions, not secrets)
         self.by_name: dict[str, ProducedTopic] = {}
         self.usable: dict[str, ProducedTopic] = {}  # those whose partitions are known
+        # Of these, those that place keys by CRC-32; for `RecordStep`.
+        self.keyed: dict[str, TopicLanes] = {}
         self._seals_when_known = False
         self._next_probe_ms = 0
         self._wake = Wakeup()
@@ -169,6 +167,11 @@ class ProducerTopics:
         """Let the thread end."""
         self._is_stopping = True
         self._wake.set()
+
+    def forget_all(self) -> None:
+        """No record joins a segment any more; what comes is asked for anew."""
+        self.usable.clear()
+        self.keyed.clear()
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread to end."""
@@ -320,6 +323,8 @@ class ProducerTopics:
         topic.unavailable = facts.unavailable
         topic.is_missing = False
         self.usable[topic.lanes.topic] = topic
+        if topic.hashes_crc32:
+            self.keyed[topic.lanes.topic] = topic.lanes
         refresh_ms = max(1000, self._view.topic_metadata_refresh_interval_ms)
         if not facts.is_complete:
             refresh_ms = min(refresh_ms, _INCOMPLETE_REFRESH_MS)
@@ -339,6 +344,7 @@ class ProducerTopics:
         if is_unknown and waited_ms >= self._view.topic_metadata_propagation_max_ms:
             topic.is_missing = True
             self.usable.pop(topic.lanes.topic, None)
+            self.keyed.pop(topic.lanes.topic, None)
             # What the broker said, as stock reports it; `produce` says _UNKNOWN_TOPIC from now on.
             self._fail_all(topic, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         elif not is_unknown and not error.retriable() and error.code() > 0:

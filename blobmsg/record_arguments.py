@@ -120,14 +120,6 @@ def check_messages(messages: Any) -> None:
         raise TypeError("messages must be a list of dicts")
 
 
-def is_plain(message: dict[str, Any]) -> bool:
-    """Whether a message is a dict of a key, which is not empty, and a value of bytes alone."""
-    if message.__class__ is not dict or len(message) != 2:
-        return False
-    key = message.get("key")
-    return key.__class__ is bytes and bool(key) and message.get("value").__class__ is bytes
-
-
 def check_fields(message: dict[str, Any]) -> None:
     """Check the fields of one message of a batch as `produce` does.
 

@@ -1,14 +1,8 @@
-"""The way of a record into its open segment: what `produce` costs each record.
+"""The way of a record that `record_step` leaves: unusual, or without a place.
 
-A record that has a place joins without a lock. CPython lets other threads and signal handlers in
-behind calls, at the starts of functions and at the ends of loop rounds, and nowhere else; so
-statements without any of these are one step for everybody. In one such step a record's segment is
-looked up, the record is counted, and the step's last statement, one call of `list.extend`, adds it.
-Its row is made before the step: in Python 3.11 making a tuple may run the collector, and that the
-finalizers of others. `BlobProducer.produce` has the step inline for the usual record.
-
-The lock is for what is no such step: a segment that has to be opened, a topic that is not known,
-a full buffer. While one of our own threads is inside of the core, everybody waits for it there.
+Opens segments, chooses partitions by any partitioner, lets records wait for their topic. A record
+joins its segment in one step as there, without the lock; the lock is for what is no such step: a
+segment that has to be opened, a topic that is not known, a full buffer.
 """
 
 from __future__ import annotations
@@ -16,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, ENCODED_BYTES_PER_RECORD
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD, ENCODED_BYTES_PER_RECORD
 from blobmsg.producer_topics import ProducedTopic, WaitingRecord, unknown_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from blobmsg.clock import Clock
     from blobmsg.core.producer_core import ProducerCore
@@ -58,10 +52,10 @@ class RecordPath:
         opened: Callable[[], object],
         seal: Callable[[Lane, bool], None],
     ) -> None:
-        self.memory = core.memory
-        self.core_lock = core_lock
-        self.topics = topics
-        self.seal = seal
+        self._memory = core.memory
+        self._core_lock = core_lock
+        self._topics = topics
+        self._seal = seal
         self._batcher = core.batcher
         self._clock = clock
         self._admit = admit
@@ -96,10 +90,10 @@ class RecordPath:
             BufferError: No room; a full buffer is sealed, so waiting makes progress.
             KafkaException: The topic or partition does not exist, as far as is known.
         """
-        memory = self.memory
+        memory = self._memory
         is_admitted = False
         while True:
-            known = self.topics.get(topic)
+            known = self._topics.get(topic)
             place = -1
             if known is not None:
                 lanes = known.lanes
@@ -109,10 +103,10 @@ class RecordPath:
                 segment = lanes.open_segments[place]
                 if segment is not None and segment.fits(headers, callback):
                     row = segment.row(key, value, timestamp_ms, headers, callback)
-                    # One step.
+                    # One step, see `record_step`.
                     if (
                         lanes.open_segments[place] is segment
-                        and not self.core_lock.is_deciding
+                        and not self._core_lock.is_deciding
                         and (
                             is_admitted
                             or (
@@ -134,7 +128,7 @@ class RecordPath:
             if not is_admitted:
                 return
         if is_urgent or lane.size_bytes >= lane.seal_at_bytes:
-            self.seal(lane, is_urgent)
+            self._seal(lane, is_urgent)
 
     def _choose(self, known: ProducedTopic, key: bytes | None) -> int:
         """The partition of a record that names none."""
@@ -152,12 +146,12 @@ class RecordPath:
             place: Its partition; -1 when the topic was not known.
             record: The record.
         """
-        with self.core_lock.lock:
-            known = self.topics.get(topic)
+        with self._core_lock.lock:
+            known = self._topics.get(topic)
             if (
                 known is None
-                or self.core_lock.is_deciding
-                or self.memory.is_full_for(record.payload_bytes)
+                or self._core_lock.is_deciding
+                or self._memory.is_full_for(record.payload_bytes)
             ):
                 known = self._admit(topic, record)
                 if known is None:
@@ -168,72 +162,3 @@ class RecordPath:
                     known.lanes, place, record.headers, record.callback, record.opened_ms
                 )
             return True
-
-    def append_plain(
-        self,
-        topic: str,
-        messages: Sequence[dict[str, Any]],
-        plain: Sequence[bool],
-        first: int,
-        partition: int,
-        timestamp_ms: int,
-        callback: Callable[..., Any] | None,
-        max_bytes: int,
-    ) -> int:
-        """Take records that have a key and a value and nothing else.
-
-        Args:
-            topic: Their topic.
-            messages: dicts as in `BlobProducer.produce_batch`.
-            plain: Of each, whether it is `record_arguments.is_plain`.
-            first: The place of the first one to take.
-            partition: Of all; -1 to let the partitioner choose.
-            timestamp_ms: Wall time in ms, of all.
-            callback: The delivery callback of all.
-            max_bytes: Largest key and value together.
-
-        Returns:
-            The place of the first one that was not taken: it is anything but plain, `append` has to
-            open a segment for it, or there is no room.
-        """
-        known = self.topics.get(topic)
-        if known is None or partition < -1:
-            return first
-        memory, lanes, core_lock = self.memory, known.lanes, self.core_lock
-        if partition >= lanes.partition_count or (partition < 0 and not known.hashes_crc32):
-            return first
-        for index in range(first, len(messages)):
-            if not plain[index]:
-                return index
-            message = messages[index]
-            key, value = message["key"], message["value"]
-            payload_bytes = len(key) + len(value)
-            place = crc32(key) % lanes.partition_count if partition < 0 else partition
-            row: tuple[Any, ...] = (key, value, timestamp_ms)
-            segment = lanes.open_segments[place]
-            if segment is not None and segment.callback is not callback:
-                if not segment.fits(None, callback):
-                    return index
-                row = segment.row(key, value, timestamp_ms, None, callback)
-                if lanes.open_segments[place] is not segment:
-                    return index
-            # One step, and there was no call since the look for the segment.
-            if (
-                segment is None
-                or core_lock.is_deciding
-                or payload_bytes > max_bytes
-                or memory.records_bytes + payload_bytes > memory.records_ceiling_bytes
-                or memory.records >= memory.limit_records
-            ):
-                return index
-            lane = segment.lane
-            lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
-            payload_bytes += CHARGE_BYTES_PER_RECORD
-            segment.charged_bytes += payload_bytes
-            memory.records_bytes += payload_bytes
-            memory.records += 1
-            segment.rows.extend(row)
-            if lane.size_bytes >= lane.seal_at_bytes:
-                self.seal(lane, False)
-                return index + 1
-        return len(messages)

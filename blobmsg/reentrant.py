@@ -13,6 +13,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from blobmsg.core.step_fields import CoreFields
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
@@ -22,18 +24,18 @@ __all__ = ["CoreLock", "JobThread", "News", "Wakeup", "wait_without"]
 _LOOK_S: Final = 0.5
 
 
-class CoreLock:
+class CoreLock(CoreFields):
     """The lock of a core that our own threads decide in: `with core_lock:` enters it.
 
     Reentrant, for a signal handler may call in the middle of what its thread does. The core is
     not: only threads of ours, which no signal interrupts, may enter it.
     """
 
-    __slots__ = ("is_deciding", "lock")
+    __slots__ = ("lock",)
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # for looking, or for what a handler may interrupt
-        self.is_deciding = False  # somebody is inside of the core
+        self.is_deciding = False
 
     def __enter__(self) -> None:
         self.lock.acquire()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from blobmsg.format.batch_object import (
     BatchObjectWriter,
@@ -26,9 +26,10 @@ from blobmsg.store.crc32_combine import object_crc32
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from blobmsg.core.segments import Batch, Rows, SealedSegment
-    from blobmsg.format.batch_object import EncodedSegment, IndexEntry
+    from blobmsg.core.segments import Batch, SealedSegment
+    from blobmsg.format.batch_object import IndexEntry
     from blobmsg.format.codec import Codec
+    from blobmsg.format.segment import Rows
     from blobmsg.store.base import Store
 
 __all__ = ["UploadOutcomes", "Uploader"]
@@ -194,7 +195,7 @@ class Uploader:
                 # Each is encoded and written while its records are in the processor's cache.
                 while contents:
                     segment, rows = contents.pop(0)
-                    entries[segment] = writer.add(self._encode(segment, rows, zone))
+                    entries[segment] = writer.encode(rows, **self._described(segment, zone))
                     del rows  # nobody else may need the records any more
                     self._outcomes.segment_encoded(segment)
                 object_bytes = writer.finish()
@@ -220,7 +221,7 @@ class Uploader:
         if rows is None:
             return
         try:
-            encoded = self._encode(segment, rows, "")
+            encoded = encode_object_segment(rows, **self._described(segment, ""))
             data = b"".join(encoded.chunks)
         except Exception as error:  # noqa: BLE001  (the failure goes to the records' reports)
             self._outcomes.inline_failed(segment, error)
@@ -237,15 +238,15 @@ class Uploader:
         )
         self._outcomes.inline_encoded(segment, part, data)
 
-    def _encode(self, segment: SealedSegment, rows: Rows, destination_zone: str) -> EncodedSegment:
-        return encode_object_segment(
-            rows.columns(),
-            self._codec,
-            topic=segment.topic,
-            partition=segment.partition,
-            destination_zone=destination_zone,
-            producer_id=self._producer_id,
-        )
+    def _described(self, segment: SealedSegment, destination_zone: str) -> dict[str, Any]:
+        """What the encoder is told besides the records."""
+        return {
+            "codec": self._codec,
+            "topic": segment.topic,
+            "partition": segment.partition,
+            "destination_zone": destination_zone,
+            "producer_id": self._producer_id,
+        }
 
 
 def _size_bound(contents: Iterable[tuple[SealedSegment, Rows]], zone: str) -> int:

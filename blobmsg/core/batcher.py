@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from blobmsg.core.offsets import MAX_NOTIFICATION_RECORDS
 from blobmsg.core.segments import (
-    CHARGE_BYTES_PER_RECORD,
-    NARROW,
-    WIDE,
     Batch,
     Lane,
     LaneKey,
     OpenSegment,
     Route,
-    Rows,
     SealedSegment,
 )
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD, TopicFields
 from blobmsg.format.object_key import ObjectKey, expiry_hour
+from blobmsg.format.segment import NARROW, WIDE, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Batcher", "TopicLanes"]
 
 
-class TopicLanes:
+class TopicLanes(TopicFields):
     """What the batcher knows of one topic, and its open segments by partition.
 
     Threads: under the producer's lock.
@@ -49,8 +47,6 @@ class TopicLanes:
         "inline_max_bytes",
         "is_plain",
         "is_wide",
-        "open_segments",
-        "partition_count",
         "retention_class",
         "segment_ms",
         "topic",
@@ -59,7 +55,7 @@ class TopicLanes:
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self.partition_count = 0
-        self.open_segments: list[OpenSegment | None] = []
+        self.open_segments = []
         self.destination_zones: Sequence[str] = ()
         self.retention_class: RetentionClass | None = None
         self.segment_ms = 0

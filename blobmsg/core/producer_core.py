@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from blobmsg.core.events import EncodeInline, ProducerAction, UploadBatch
 from blobmsg.core.segments import Batch, Lane, Route, SealedSegment
+from blobmsg.core.step_fields import MemoryFields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +29,7 @@ __all__ = ["BufferMemory", "ProducerCore"]
 _SEGMENT_REST_BYTES: Final = 1024
 
 
-class BufferMemory:
+class BufferMemory(MemoryFields):
     """What records, objects and inline bytes hold, against a limit.
 
     Records are charged when appended, objects and inline bytes when encoded. A segment's records
@@ -45,12 +46,8 @@ class BufferMemory:
     __slots__ = (
         "inline_bytes",
         "limit_bytes",
-        "limit_records",
         "object_bytes",
         "record_limit_bytes",
-        "records",
-        "records_bytes",
-        "records_ceiling_bytes",
     )
 
     def __init__(

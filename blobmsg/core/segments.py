@@ -14,7 +14,13 @@ from operator import is_
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from blobmsg.format.segment import Columns
+from blobmsg.core.step_fields import (
+    CHARGE_BYTES_PER_RECORD,
+    ENCODED_BYTES_PER_RECORD,
+    LaneFields,
+    SegmentFields,
+)
+from blobmsg.format.segment import NARROW, WIDE, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,27 +31,15 @@ if TYPE_CHECKING:
     from blobmsg.format.segment import Headers
 
 __all__ = [
-    "CHARGE_BYTES_PER_RECORD",
-    "ENCODED_BYTES_PER_RECORD",
     "Batch",
     "Lane",
     "LaneKey",
     "OpenSegment",
     "Route",
-    "Rows",
     "SealedSegment",
     "SegmentState",
 ]
 
-# Timestamp (8) and the two int32 offsets of key and value: what a record adds to a segment
-# besides its own bytes.
-ENCODED_BYTES_PER_RECORD: Final = 16
-# What a buffered record is charged besides its own bytes: two bytes objects' headers (2 x 33), the
-# timestamp (32) and three list slots (3 x 8), rounded up.
-CHARGE_BYTES_PER_RECORD: Final = 128
-# Cells of a row.
-NARROW: Final = 3  # key, value, timestamp
-WIDE: Final = 5  # headers and callback as well
 #: `OpenSegment.callback` of a wide one: each record has its own.
 EACH_ITS_OWN: Final[Any] = object()
 
@@ -66,7 +60,7 @@ class LaneKey(NamedTuple):
     destination_zone: str  # "" = none: one lane for all zones
 
 
-class Lane:
+class Lane(LaneFields):
     """One batch under construction. Threads: under the producer's lock."""
 
     __slots__ = (
@@ -78,9 +72,7 @@ class Lane:
         "rate_bytes_per_ms",
         "recent_bytes",
         "recent_ms",
-        "seal_at_bytes",
         "segments",
-        "size_bytes",
     )
 
     def __init__(
@@ -106,7 +98,7 @@ class Lane:
         self.recent_ms = 0.0
 
 
-class OpenSegment:
+class OpenSegment(SegmentFields):
     """Records of one partition that join the lane's next batch.
 
     They lie in one list, row after row, so that a record joins by a single `extend`: in CPython
@@ -114,19 +106,10 @@ class OpenSegment:
     value and timestamp, and all have the segment's callback; a wide one has headers and a callback
     of its own as well.
 
-    Threads: see `record_path`.
+    Threads: see `record_step`.
     """
 
-    __slots__ = (
-        "callback",
-        "charged_bytes",
-        "lane",
-        "opened_ms",
-        "owner",
-        "partition",
-        "rows",
-        "width",
-    )
+    __slots__ = ("opened_ms", "owner", "partition")
 
     def __init__(
         self,
@@ -142,7 +125,7 @@ class OpenSegment:
         self.partition = partition
         self.lane = lane
         self.opened_ms = now_ms
-        self.rows: list[Any] = []
+        self.rows = []
         self.width = width
         self.callback = callback if width == NARROW else EACH_ITS_OWN
         self.charged_bytes = 0
@@ -213,61 +196,6 @@ class SegmentState(enum.Enum):
     NOTIFYING = "notifying"  # handed to the Kafka producer
     DELIVERED = "delivered"
     FAILED = "failed"
-
-
-class Rows:
-    """Records in rows, as `OpenSegment` gathers them; each column is cut out when it is asked for.
-
-    Args:
-        cells: Row after row.
-        width: `NARROW` or `WIDE`.
-    """
-
-    __slots__ = ("cells", "width")
-
-    def __init__(self, cells: list[Any], width: int) -> None:
-        self.cells = cells
-        self.width = width
-
-    def __len__(self) -> int:
-        return len(self.cells) // self.width
-
-    def record(self, index: int) -> tuple[bytes | None, bytes | None, int, Headers | None]:
-        """The key, value, timestamp and headers of one record."""
-        key, value, timestamp_ms, *more = self.cells[index * self.width : (index + 1) * self.width]
-        return key, value, timestamp_ms, more[0] if more else None
-
-    @property
-    def keys(self) -> list[bytes | None]:
-        """Of each record its key."""
-        return self.cells[0 :: self.width]
-
-    @property
-    def values(self) -> list[bytes | None]:
-        """Of each record its value."""
-        return self.cells[1 :: self.width]
-
-    @property
-    def timestamps_ms(self) -> list[int]:
-        """Of each record its wall time in ms."""
-        return self.cells[2 :: self.width]
-
-    @property
-    def headers(self) -> list[Headers | None] | None:
-        """Of each record its headers; None when none has any."""
-        if self.width == NARROW:
-            return None
-        headers: list[Headers | None] = self.cells[3 :: self.width]
-        return None if headers.count(None) == len(headers) else headers
-
-    @property
-    def callbacks(self) -> list[Callable[..., Any] | None]:
-        """Of each record its delivery callback; wide rows only."""
-        return self.cells[4 :: self.width]
-
-    def columns(self) -> Columns:
-        """The records as the encoder takes them."""
-        return Columns(self.keys, self.values, self.timestamps_ms, self.headers)
 
 
 _NO_ROWS: Final = Rows([], NARROW)

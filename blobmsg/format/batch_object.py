@@ -43,12 +43,17 @@ from blobmsg.format.part import (
     read_part_elements,
 )
 from blobmsg.format.ranges import ByteRange
-from blobmsg.format.segment import MAX_SEGMENT_BYTES, segment_chunks
+from blobmsg.format.segment import (
+    MAX_SEGMENT_BYTES,
+    pack_segment,
+    segment_chunks,
+    write_segment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from blobmsg.format.segment import Columns
+    from blobmsg.format.segment import Columns, Rows
 
 __all__ = [
     "MAX_INDEX_BYTES",
@@ -179,7 +184,7 @@ class EncodedSegment:
 
 
 def encode_object_segment(
-    columns: Columns,
+    columns: Columns | Rows,
     codec: Codec,
     *,
     topic: str,
@@ -198,8 +203,7 @@ def encode_object_segment(
         producer_id: 16 bytes.
 
     Returns:
-        The segment. Uncompressed, its chunks hold the records' own keys and values: nothing
-        was copied.
+        The segment.
 
     Raises:
         FormatError: The columns can't be encoded.
@@ -207,7 +211,15 @@ def encode_object_segment(
 
     Threads: any.
     """
-    chunks, uncompressed_bytes = segment_chunks(columns)
+    packed = pack_segment(columns)
+    if packed is not None:
+        segment, first_ms, last_ms = packed
+        chunks, uncompressed_bytes = [segment], len(segment)
+    else:
+        chunks, uncompressed_bytes = segment_chunks(columns)
+        # They come nearly sorted, and sorting what is takes a third of min() and max().
+        timestamps_ms = sorted(columns.timestamps_ms)
+        first_ms, last_ms = timestamps_ms[0], timestamps_ms[-1]
     length_bytes = uncompressed_bytes
     if codec is not Codec.NONE:
         raw = b"".join(chunks)
@@ -216,8 +228,6 @@ def encode_object_segment(
             chunks, length_bytes = [compressed], len(compressed)
         else:
             chunks, codec = [raw], Codec.NONE
-    # They come nearly sorted, and sorting what is takes a third of min() and max().
-    timestamps_ms = sorted(columns.timestamps_ms)
     return EncodedSegment(
         topic,
         partition,
@@ -227,8 +237,8 @@ def encode_object_segment(
         len(columns),
         codec,
         uncompressed_bytes,
-        timestamps_ms[0],
-        timestamps_ms[-1],
+        first_ms,
+        last_ms,
         producer_id,
     )
 
@@ -324,6 +334,68 @@ class BatchObjectWriter:
         stream.writelines(segment.chunks)
         if stream.tell() != place + segment.length_bytes:
             raise FormatError("a segment's chunks are not as long as it says")
+        return self._enter(segment, place)
+
+    def encode(
+        self,
+        columns: Columns | Rows,
+        codec: Codec,
+        *,
+        topic: str,
+        partition: int,
+        destination_zone: str,
+        producer_id: bytes,
+    ) -> IndexEntry:
+        """Encode records and write them as the next segment; as `add(encode_object_segment(…))`.
+
+        Args:
+            columns: See `encode_object_segment`.
+            codec: Likewise.
+            topic: Likewise.
+            partition: Likewise.
+            destination_zone: Likewise.
+            producer_id: Likewise.
+
+        Raises:
+            FormatError: As there, and as `add`.
+            UnsupportedFormatError: As there.
+        """
+        stream, place = self._stream, self._stream.tell()
+        written = None
+        if codec is Codec.NONE:
+            with stream.getbuffer() as target:
+                written = write_segment(columns, target, place)
+        if written is None:
+            return self.add(
+                encode_object_segment(
+                    columns,
+                    codec,
+                    topic=topic,
+                    partition=partition,
+                    destination_zone=destination_zone,
+                    producer_id=producer_id,
+                )
+            )
+        length_bytes, first_ms, last_ms = written
+        stream.seek(place + length_bytes)
+        segment = EncodedSegment(
+            topic,
+            partition,
+            destination_zone,
+            (),
+            length_bytes,
+            len(columns),
+            codec,
+            length_bytes,
+            first_ms,
+            last_ms,
+            producer_id,
+        )
+        return self._enter(segment, place)
+
+    def _enter(self, segment: EncodedSegment, place: int) -> IndexEntry:
+        """Make the index entry of a segment that was just written, and align what comes next."""
+        stream = self._stream
         with stream.getbuffer() as written:  # while it is in the processor's cache
             entry = _entry(segment, ByteRange(place, segment.length_bytes), written)
         if self._entries and _place_in_object(entry) < _place_in_object(self._entries[-1]):

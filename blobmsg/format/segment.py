@@ -41,12 +41,13 @@ from array import array
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat
 from operator import is_not
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from blobmsg.format.codec import MAX_BLOCK_BYTES
 from blobmsg.format.errors import FormatError, UnsupportedFormatError
 from blobmsg.format.fields import FieldReader
 from blobmsg.format.headers import Header, Headers, decode_headers, encode_headers
+from blobmsg.native import native
 
 if TYPE_CHECKING:
     from mmap import mmap
@@ -59,13 +60,16 @@ __all__ = [
     "Columns",
     "Header",
     "Headers",
+    "Rows",
     "Segment",
     "SegmentLayout",
     "decode_segment",
     "encode_segment",
+    "pack_segment",
     "segment_bytes_bound",
     "segment_chunks",
     "segment_layout",
+    "write_segment",
 ]
 
 SEGMENT_MAGIC = b"BMSG"
@@ -83,6 +87,10 @@ _KNOWN_FLAGS = KEYS | KEY_NULLS | VALUES | VALUE_NULLS
 
 _HEADER = struct.Struct("<4sBBHIIIIII")
 SEGMENT_HEADER_BYTES = _HEADER.size
+
+# Cells of a row.
+NARROW: Final = 3  # key, value, timestamp
+WIDE: Final = 5  # headers and what the producer keeps besides as well
 
 _PADDING = tuple(bytes(-length % 8) for length in range(8))
 # Shorter cells of a column are joined: a chunk costs 0.1 us, the copy of 256 bytes a tenth of it.
@@ -115,7 +123,61 @@ class Columns:
         return len(self.timestamps_ms)
 
 
-def encode_segment(columns: Columns) -> bytes:
+class Rows:
+    """Records in rows; each column is cut out when it is asked for.
+
+    Args:
+        cells: Row after row: key, value, timestamp, and in wide ones headers and what the producer
+            keeps besides.
+        width: `NARROW` or `WIDE`.
+
+    Threads: any; the cells must not change any more.
+    """
+
+    __slots__ = ("cells", "width")
+
+    def __init__(self, cells: list[Any], width: int) -> None:
+        self.cells = cells
+        self.width = width
+
+    def __len__(self) -> int:
+        return len(self.cells) // self.width
+
+    def record(self, index: int) -> tuple[bytes | None, bytes | None, int, Headers | None]:
+        """The key, value, timestamp and headers of one record."""
+        key, value, timestamp_ms, *more = self.cells[index * self.width : (index + 1) * self.width]
+        return key, value, timestamp_ms, more[0] if more else None
+
+    @property
+    def keys(self) -> list[bytes | None]:
+        """Of each record its key."""
+        return self.cells[0 :: self.width]
+
+    @property
+    def values(self) -> list[bytes | None]:
+        """Of each record its value."""
+        return self.cells[1 :: self.width]
+
+    @property
+    def timestamps_ms(self) -> list[int]:
+        """Of each record its wall time in ms."""
+        return self.cells[2 :: self.width]
+
+    @property
+    def headers(self) -> list[Headers | None] | None:
+        """Of each record its headers; None when none has any."""
+        if self.width == NARROW:
+            return None
+        headers: list[Headers | None] = self.cells[3 :: self.width]
+        return None if headers.count(None) == len(headers) else headers
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """Of each record its delivery callback; wide rows only."""
+        return self.cells[4 :: self.width]
+
+
+def encode_segment(columns: Columns | Rows) -> bytes:
     """Encode records as one segment.
 
     Args:
@@ -130,11 +192,81 @@ def encode_segment(columns: Columns) -> bytes:
 
     Threads: any; the columns must not change meanwhile.
     """
+    packed = pack_segment(columns)
+    if packed is not None:
+        return packed[0]
     chunks, _ = segment_chunks(columns)
     return b"".join(chunks)
 
 
-def segment_chunks(columns: Columns) -> tuple[list[bytes], int]:
+def pack_segment(columns: Columns | Rows) -> tuple[bytes, int, int] | None:
+    """Encode records as one segment, in C.
+
+    Args:
+        columns: As in `encode_segment`.
+
+    Returns:
+        The segment, and the earliest and the latest timestamp in ms; None when that is not built,
+        or there is something wrong about the records: `segment_chunks` says what.
+
+    Threads: any; the columns must not change meanwhile. The GIL is released for the copy.
+    """
+    if native is None or not _are_columns(columns):
+        return None
+    packed: tuple[bytes, int, int] | None = native.encode_segment(*_native_arguments(columns))
+    return packed
+
+
+def write_segment(
+    columns: Columns | Rows, target: memoryview, place: int
+) -> tuple[int, int, int] | None:
+    """Encode records as one segment into memory, in C.
+
+    Args:
+        columns: As in `encode_segment`.
+        target: Writable bytes.
+        place: Where in them the segment begins.
+
+    Returns:
+        The segment's length in bytes and the earliest and the latest timestamp in ms; None as in
+        `pack_segment`.
+
+    Raises:
+        ValueError: There is not enough room.
+
+    Threads: As `pack_segment`.
+    """
+    if native is None or not _are_columns(columns):
+        return None
+    written: tuple[int, int, int] | None = native.write_segment(
+        target, place, *_native_arguments(columns)
+    )
+    return written
+
+
+def _are_columns(columns: Columns | Rows) -> bool:
+    """Whether there are records, not too many, and all columns have as many."""
+    records = len(columns)
+    if isinstance(columns, Columns) and not (
+        len(columns.keys) == len(columns.values) == records
+        and (columns.headers is None or len(columns.headers) == records)
+    ):
+        return False
+    return 1 <= records <= MAX_SEGMENT_RECORDS
+
+
+def _native_arguments(columns: Columns | Rows) -> tuple[Any, ...]:
+    headers = columns.headers
+    encoded_headers = b"" if headers is None else encode_headers(headers)
+    if isinstance(columns, Rows):
+        cells = columns.cells
+        places = (columns.width, cells, 0, cells, 1, cells, 2)
+    else:
+        places = (1, columns.keys, 0, columns.values, 0, columns.timestamps_ms, 0)
+    return (len(columns), *places, encoded_headers, MAX_SEGMENT_BYTES)
+
+
+def segment_chunks(columns: Columns | Rows) -> tuple[list[bytes], int]:
     """Encode records as chunks to be joined, without copying keys and values unless they are short.
 
     Args:
@@ -150,27 +282,30 @@ def segment_chunks(columns: Columns) -> tuple[list[bytes], int]:
 
     Threads: any; the columns must not change meanwhile.
     """
-    records = len(columns.timestamps_ms)
+    keys, values, timestamps_ms = columns.keys, columns.values, columns.timestamps_ms
+    records = len(timestamps_ms)
     if not 1 <= records <= MAX_SEGMENT_RECORDS:
         raise FormatError(f"a segment has 1 to {MAX_SEGMENT_RECORDS} records, not {records}")
-    if len(columns.keys) != records or len(columns.values) != records:
+    if len(keys) != records or len(values) != records:
         raise FormatError("keys, values and timestamps differ in length")
-    if columns.headers is not None and len(columns.headers) != records:
+    all_headers = columns.headers
+    if all_headers is not None and len(all_headers) != records:
         raise FormatError("headers and timestamps differ in length")
     try:
-        timestamps = struct.pack(f"<{records}q", *columns.timestamps_ms)
+        timestamps = struct.pack(f"<{records}q", *timestamps_ms)
     except struct.error as error:
         raise FormatError(f"a timestamp is no 64-bit integer: {error}") from error
-    key_flags, key_bytes, keys = _binary_chunks(columns.keys)
-    value_flags, value_bytes, values = _binary_chunks(columns.values)
-    headers = b"" if columns.headers is None else encode_headers(columns.headers)
+    key_flags, key_bytes, key_chunks = _binary_chunks(keys)
+    value_flags, value_bytes, value_chunks = _binary_chunks(values)
+    headers = b"" if all_headers is None else encode_headers(all_headers)
     flags = key_flags | value_flags << 2
     layout = _layout(flags, records, key_bytes, value_bytes, len(headers), 0)
     if layout.length > MAX_SEGMENT_BYTES:
         raise FormatError(f"a segment has at most {MAX_SEGMENT_BYTES} bytes, not {layout.length}")
     sizes = (records, key_bytes, value_bytes, len(headers), 0, 0)
     header = _HEADER.pack(SEGMENT_MAGIC, SEGMENT_VERSION, flags, 0, *sizes)
-    return [header, timestamps, *keys, *values, headers, _PADDING[len(headers) % 8]], layout.length
+    chunks = [header, timestamps, *key_chunks, *value_chunks, headers, _PADDING[len(headers) % 8]]
+    return chunks, layout.length
 
 
 def segment_bytes_bound(

@@ -11,9 +11,11 @@ from blobmsg.core.kafka_presence import KafkaPresence
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
 from blobmsg.core.router import Router
-from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, WIDE, Route, Rows, SealedSegment
+from blobmsg.core.segments import Route, SealedSegment
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from blobmsg.format import ByteRange, Codec, Part
 from blobmsg.format.object_key import retention_class
+from blobmsg.format.segment import WIDE, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

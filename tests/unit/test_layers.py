@@ -13,8 +13,8 @@ PACKAGE = Path(blobmsg.__file__).parent
 
 # What each layer may import of ours, and what of others it may not.
 LAYERS = {
-    "format": {"format"},
-    "core": {"core", "format"},
+    "format": {"format", "native"},
+    "core": {"core", "format", "native"},
     # `clock` is a Protocol and a dozen lines that import nothing of ours.
     "store": {"store", "format", "errors", "config", "clock"},
     "cache": {"cache", "store", "format", "errors", "config", "clock"},

@@ -12,7 +12,8 @@ from confluent_kafka import KafkaError, KafkaException
 from blobmsg import producer_setup, producer_topics
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
-from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, SegmentState
+from blobmsg.core.segments import SegmentState
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from blobmsg.format.object_key import retention_class
 from blobmsg.kafka_settings import KafkaView
 from blobmsg.producer_pipeline import ProducerPipeline

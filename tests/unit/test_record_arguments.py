@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from blobmsg.record_arguments import check_fields, is_plain
+from blobmsg.record_arguments import check_fields
+from blobmsg.record_step import is_plain
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import pytest
 
 from blobmsg.core import batcher as batcher_module
 from blobmsg.core.batcher import Batcher, TopicLanes, headers_bytes
-from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, Lane, Route, SealedSegment
+from blobmsg.core.segments import Lane, Route, SealedSegment
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from blobmsg.format import ObjectKey
 from blobmsg.format.object_key import HOUR_MS, RetentionClass
 from tests.helpers.producing import (

@@ -5,12 +5,12 @@ import pytest
 from blobmsg.core.events import EncodeInline, Notify, ReadTopic, Report, UploadBatch
 from blobmsg.core.producer_core import BufferMemory
 from blobmsg.core.segments import (
-    CHARGE_BYTES_PER_RECORD,
     Batch,
     Route,
     SealedSegment,
     SegmentState,
 )
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from tests.helpers.producing import (
     DEADLINE_MS,
     INTERVAL_MS,

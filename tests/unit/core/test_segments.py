@@ -3,7 +3,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from blobmsg.core.segments import CHARGE_BYTES_PER_RECORD, SegmentState
+from blobmsg.core.segments import SegmentState
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from tests.helpers.producing import make_batcher, make_topic, sealed_segment
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`append_plain` takes what `append` would take, the same way, and leaves the rest to it."""
+"""`RecordStep` takes what `RecordPath.append` would, the same way, and leaves the rest to it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from blobmsg.record_arguments import is_plain
 from tests.helpers.pipeline import PARTITIONS, TOPIC, RunningPipeline
 
 if TYPE_CHECKING:
@@ -25,10 +24,7 @@ def take(
     partition: int = -1,
     callback: Any = None,
 ) -> int:
-    plainness = list(map(is_plain, messages))
-    return running.pipeline.record_path.append_plain(
-        topic, messages, plainness, first, partition, 7, callback, MAX_BYTES
-    )
+    return running.pipeline.record_step.join_messages(topic, messages, first, partition, callback)
 
 
 class Running(RunningPipeline):
@@ -43,8 +39,7 @@ class Running(RunningPipeline):
         while index < len(messages):
             taken = take(self, messages, index, partition=partition, callback=callback)
             self.taken_plain += taken - index
-            index = taken
-            if index < len(messages):
+            if taken == index:
                 message = messages[index]
                 key, value = message.get("key"), message.get("value")
                 size = len(key or b"") + len(value or b"")
@@ -58,12 +53,14 @@ class Running(RunningPipeline):
                     callback,
                     size,
                 )
-                index += 1
+                taken += 1
+            index = taken
 
 
 @pytest.fixture
 def running(request: pytest.FixtureRequest) -> Iterator[Running]:
-    made = Running(f"plain-{abs(hash(request.node.name))}")
+    name = f"plain-{abs(hash(request.node.name))}"
+    made = Running(name, **{"blobmsg.record.max.bytes": MAX_BYTES})
     made.produce(b"known now")
     assert made.pipeline.flush(10) == 0
     yield made

@@ -1,0 +1,482 @@
+/* The step in which a record joins its open segment; see blobmsg/core/record_step.py, its twin.
+ *
+ * The GIL is held from the look for the segment until the record is counted and in its rows, and
+ * no Python code runs in between: for other threads, signal handlers and finalizers it is one step.
+ */
+
+#include "native.h"
+
+#include <structmember.h>
+#include <time.h>
+
+#define WIDE 5
+#define CHARGE_BYTES_PER_RECORD 128
+#define ENCODED_BYTES_PER_RECORD 16
+
+/* --- the fields that the step moves; Python classes inherit them ----------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    long long records, records_bytes, records_ceiling_bytes, limit_records;
+} MemoryFields;
+
+typedef struct {
+    PyObject_HEAD
+    long long size_bytes, seal_at_bytes;
+} LaneFields;
+
+typedef struct {
+    PyObject_HEAD
+    char is_deciding;
+} CoreFields;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *lane, *rows, *callback;
+    long long charged_bytes;
+    Py_ssize_t width;
+} SegmentFields;
+
+typedef struct {
+    PyObject_HEAD
+    PyObject *open_segments;
+    Py_ssize_t partition_count;
+} TopicFields;
+
+#define FIELD(Type, kind, name) {#name, kind, offsetof(Type, name), 0, NULL}
+
+static PyMemberDef memory_members[] = {
+    FIELD(MemoryFields, T_LONGLONG, records),
+    FIELD(MemoryFields, T_LONGLONG, records_bytes),
+    FIELD(MemoryFields, T_LONGLONG, records_ceiling_bytes),
+    FIELD(MemoryFields, T_LONGLONG, limit_records),
+    {NULL},
+};
+
+static PyMemberDef lane_members[] = {
+    FIELD(LaneFields, T_LONGLONG, size_bytes),
+    FIELD(LaneFields, T_LONGLONG, seal_at_bytes),
+    {NULL},
+};
+
+static PyMemberDef core_members[] = {
+    FIELD(CoreFields, T_BOOL, is_deciding),
+    {NULL},
+};
+
+static PyMemberDef segment_members[] = {
+    FIELD(SegmentFields, T_OBJECT_EX, lane),
+    FIELD(SegmentFields, T_OBJECT_EX, rows),
+    FIELD(SegmentFields, T_OBJECT_EX, callback),
+    FIELD(SegmentFields, T_LONGLONG, charged_bytes),
+    FIELD(SegmentFields, T_PYSSIZET, width),
+    {NULL},
+};
+
+static PyMemberDef topic_members[] = {
+    FIELD(TopicFields, T_OBJECT_EX, open_segments),
+    FIELD(TopicFields, T_PYSSIZET, partition_count),
+    {NULL},
+};
+
+static int segment_traverse(SegmentFields *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->lane);
+    Py_VISIT(self->rows);
+    Py_VISIT(self->callback);
+    return 0;
+}
+
+static int segment_clear(SegmentFields *self)
+{
+    Py_CLEAR(self->lane);
+    Py_CLEAR(self->rows);
+    Py_CLEAR(self->callback);
+    return 0;
+}
+
+static void segment_dealloc(SegmentFields *self)
+{
+    PyObject_GC_UnTrack(self);
+    segment_clear(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static int topic_traverse(TopicFields *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->open_segments);
+    return 0;
+}
+
+static int topic_clear(TopicFields *self)
+{
+    Py_CLEAR(self->open_segments);
+    return 0;
+}
+
+static void topic_dealloc(TopicFields *self)
+{
+    PyObject_GC_UnTrack(self);
+    topic_clear(self);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+/* Constructors of subclasses take arguments, so these ignore theirs. */
+static PyObject *new_fields(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw))
+{
+    return type->tp_alloc(type, 0);
+}
+
+static int init_fields(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw))
+{
+    return 0;
+}
+
+#define FIELDS_TYPE(Struct, members, more_flags)                                                  \
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "blobmsg.native._native." #Struct,                    \
+                                  .tp_basicsize = sizeof(Struct),                                  \
+                                  .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | more_flags, \
+                                  .tp_members = members, .tp_new = new_fields, .tp_init = init_fields
+
+static PyTypeObject memory_type = {FIELDS_TYPE(MemoryFields, memory_members, 0)};
+static PyTypeObject lane_type = {FIELDS_TYPE(LaneFields, lane_members, 0)};
+static PyTypeObject core_type = {FIELDS_TYPE(CoreFields, core_members, 0)};
+static PyTypeObject segment_type = {
+    FIELDS_TYPE(SegmentFields, segment_members, Py_TPFLAGS_HAVE_GC),
+    .tp_traverse = (traverseproc)segment_traverse,
+    .tp_clear = (inquiry)segment_clear,
+    .tp_dealloc = (destructor)segment_dealloc,
+};
+static PyTypeObject topic_type = {
+    FIELDS_TYPE(TopicFields, topic_members, Py_TPFLAGS_HAVE_GC),
+    .tp_traverse = (traverseproc)topic_traverse,
+    .tp_clear = (inquiry)topic_clear,
+    .tp_dealloc = (destructor)topic_dealloc,
+};
+
+/* --- CRC-32 of a key, as zlib's: eight bytes at a time ---------------------------------------- */
+
+static uint32_t crc_table[8][256];
+
+static void make_crc_table(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? crc >> 1 ^ 0xEDB88320u : crc >> 1;
+        crc_table[0][byte] = crc;
+    }
+    for (int row = 1; row < 8; row++)
+        for (int byte = 0; byte < 256; byte++) {
+            uint32_t crc = crc_table[row - 1][byte];
+            crc_table[row][byte] = crc >> 8 ^ crc_table[0][crc & 255];
+        }
+}
+
+static uint32_t crc32_of(const unsigned char *data, Py_ssize_t size)
+{
+    uint32_t crc = 0xFFFFFFFFu;
+    for (; size >= 8; data += 8, size -= 8) {
+        uint32_t low, high;
+        memcpy(&low, data, 4);
+        memcpy(&high, data + 4, 4);
+        low ^= crc;
+        crc = crc_table[7][low & 255] ^ crc_table[6][low >> 8 & 255] ^
+              crc_table[5][low >> 16 & 255] ^ crc_table[4][low >> 24] ^
+              crc_table[3][high & 255] ^ crc_table[2][high >> 8 & 255] ^
+              crc_table[1][high >> 16 & 255] ^ crc_table[0][high >> 24];
+    }
+    for (; size; data++, size--)
+        crc = crc >> 8 ^ crc_table[0][(crc ^ *data) & 255];
+    return ~crc;
+}
+
+/* --- the step ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *topics; /* dict of name -> TopicFields */
+    MemoryFields *memory;
+    CoreFields *core;
+    PyObject *seal;
+    long long record_max_bytes;
+    PyObject *now;    /* the last timestamp, used again within its millisecond */
+    long long now_ms;
+} RecordStep;
+
+static PyObject *current_ms(RecordStep *self)
+{
+    struct timespec time;
+    timespec_get(&time, TIME_UTC);
+    long long now_ms = (long long)time.tv_sec * 1000 + time.tv_nsec / 1000000;
+    if (self->now == NULL || now_ms != self->now_ms) {
+        PyObject *now = PyLong_FromLongLong(now_ms);
+        if (now == NULL)
+            return NULL;
+        Py_XSETREF(self->now, now); /* an int: no Python code runs when it goes */
+        self->now_ms = now_ms;
+    }
+    return Py_NewRef(self->now);
+}
+
+/* Whether two callbacks are the same one; a method is another object for each look at it. */
+static int is_same(PyObject *one, PyObject *other)
+{
+    return one == other ||
+           (PyMethod_Check(one) && PyMethod_Check(other) &&
+            PyMethod_GET_SELF(one) == PyMethod_GET_SELF(other) &&
+            PyMethod_GET_FUNCTION(one) == PyMethod_GET_FUNCTION(other));
+}
+
+/* Add a record to its segment. Returns 1 when it joined, 0 when it can't here, -1 for an exception;
+ * `full` becomes a new reference to the lane when that has to be sealed. */
+static int join(RecordStep *self, TopicFields *topic, PyObject *key, PyObject *value,
+                Py_ssize_t partition, PyObject *callback, PyObject *timestamp, LaneFields **full)
+{
+    MemoryFields *memory = self->memory;
+    long long payload_bytes = (long long)PyBytes_GET_SIZE(key) + PyBytes_GET_SIZE(value);
+    if (partition < 0) {
+        if (topic->partition_count <= 0)
+            return 0;
+        const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(key);
+        partition = crc32_of(data, PyBytes_GET_SIZE(key)) % (uint32_t)topic->partition_count;
+    }
+    PyObject *segments = topic->open_segments;
+    if (self->core->is_deciding || payload_bytes > self->record_max_bytes ||
+        memory->records_bytes + payload_bytes > memory->records_ceiling_bytes ||
+        memory->records >= memory->limit_records || partition >= topic->partition_count ||
+        segments == NULL || !PyList_CheckExact(segments) ||
+        partition >= PyList_GET_SIZE(segments))
+        return 0;
+    PyObject *found = PyList_GET_ITEM(segments, partition);
+    if (!PyObject_TypeCheck(found, &segment_type))
+        return 0; /* None: not open */
+    SegmentFields *segment = (SegmentFields *)found;
+    int is_wide = segment->width == WIDE;
+    if (segment->rows == NULL || !PyList_CheckExact(segment->rows) || segment->lane == NULL ||
+        !PyObject_TypeCheck(segment->lane, &lane_type) ||
+        !(is_wide || (segment->callback != NULL && is_same(segment->callback, callback))))
+        return 0;
+    PyObject *cells[WIDE] = {key, value, timestamp, Py_None, callback};
+    Py_ssize_t before = PyList_GET_SIZE(segment->rows);
+    for (Py_ssize_t cell = 0; cell < segment->width; cell++)
+        if (PyList_Append(segment->rows, cells[cell]) < 0) {
+            PyObject *type, *error, *traceback;
+            PyErr_Fetch(&type, &error, &traceback);
+            PyList_SetSlice(segment->rows, before, PY_SSIZE_T_MAX, NULL);
+            PyErr_Restore(type, error, traceback);
+            return -1;
+        }
+    LaneFields *lane = (LaneFields *)segment->lane;
+    lane->size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD;
+    segment->charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD;
+    memory->records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD;
+    memory->records++;
+    if (lane->size_bytes >= lane->seal_at_bytes)
+        *full = (LaneFields *)Py_NewRef(lane);
+    return 1;
+}
+
+static int seal(RecordStep *self, LaneFields *full)
+{
+    PyObject *done = PyObject_CallFunctionObjArgs(self->seal, (PyObject *)full, Py_False, NULL);
+    Py_DECREF(full);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* The partition of an argument; -2 when it is none that the step takes. */
+static Py_ssize_t partition_of(PyObject *argument)
+{
+    if (!PyLong_CheckExact(argument))
+        return -2;
+    int overflow;
+    long partition = PyLong_AsLongAndOverflow(argument, &overflow);
+    return overflow || partition < -1 || partition > 0x7FFFFFFF ? -2 : partition;
+}
+
+/* (topic, key, value, partition, callback, timestamp_ms, headers) -> whether it joined */
+static PyObject *step_call(RecordStep *self, PyObject *const *args, size_t nargsf, PyObject *kwnames)
+{
+    if (PyVectorcall_NARGS(nargsf) != 7 || kwnames != NULL) {
+        PyErr_SetString(PyExc_TypeError, "RecordStep takes 7 arguments by position");
+        return NULL;
+    }
+    PyObject *name = args[0], *key = args[1], *value = args[2], *given = args[5];
+    if (args[6] != Py_None || !PyUnicode_CheckExact(name) || !PyBytes_CheckExact(key) ||
+        !PyBytes_GET_SIZE(key) || !PyBytes_CheckExact(value) || !PyLong_CheckExact(given))
+        Py_RETURN_FALSE;
+    Py_ssize_t partition = partition_of(args[3]);
+    PyObject *topic = PyDict_GetItemWithError(self->topics, name);
+    if (topic == NULL && PyErr_Occurred())
+        return NULL;
+    int overflow;
+    long long given_ms = PyLong_AsLongLongAndOverflow(given, &overflow);
+    if (topic == NULL || partition < -1 || overflow || !PyObject_TypeCheck(topic, &topic_type))
+        Py_RETURN_FALSE;
+    PyObject *timestamp = given_ms ? Py_NewRef(given) : current_ms(self);
+    if (timestamp == NULL)
+        return NULL;
+    LaneFields *full = NULL;
+    int joined = join(self, (TopicFields *)topic, key, value, partition, args[4], timestamp, &full);
+    Py_DECREF(timestamp);
+    if (joined < 0 || (full != NULL && seal(self, full) < 0))
+        return NULL;
+    return PyBool_FromLong(joined);
+}
+
+static PyObject *key_name, *value_name; /* the strings "key" and "value" */
+
+/* The key and value of a message that has nothing else, as new references; 0 when it is none, -1 for
+ * an exception. */
+static int plain_cells(PyObject *message, PyObject **key, PyObject **value)
+{
+    if (!PyDict_CheckExact(message) || PyDict_GET_SIZE(message) != 2)
+        return 0;
+    *key = Py_XNewRef(PyDict_GetItemWithError(message, key_name));
+    *value = *key == NULL ? NULL : Py_XNewRef(PyDict_GetItemWithError(message, value_name));
+    if (*value != NULL && PyBytes_CheckExact(*key) && PyBytes_GET_SIZE(*key) &&
+        PyBytes_CheckExact(*value))
+        return 1;
+    Py_CLEAR(*key);
+    Py_CLEAR(*value);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static PyObject *is_plain(PyObject *Py_UNUSED(module), PyObject *message)
+{
+    PyObject *key, *value;
+    int is = plain_cells(message, &key, &value);
+    if (is < 0)
+        return NULL;
+    if (is) {
+        Py_DECREF(key);
+        Py_DECREF(value);
+    }
+    return PyBool_FromLong(is);
+}
+
+/* join_messages(topic, messages, first, partition, callback) -> place of the first not taken */
+static PyObject *step_join_messages(RecordStep *self, PyObject *args)
+{
+    PyObject *name, *messages, *partition_argument, *callback;
+    Py_ssize_t place;
+    if (!PyArg_ParseTuple(args, "O!O!nOO", &PyUnicode_Type, &name, &PyList_Type, &messages, &place,
+                          &partition_argument, &callback))
+        return NULL;
+    Py_ssize_t partition = partition_of(partition_argument);
+    PyObject *topic = PyDict_GetItemWithError(self->topics, name);
+    if (topic == NULL && PyErr_Occurred())
+        return NULL;
+    if (topic == NULL || partition < -1 || !PyObject_TypeCheck(topic, &topic_type))
+        return PyLong_FromSsize_t(place);
+    PyObject *timestamp = current_ms(self);
+    if (timestamp == NULL)
+        return NULL;
+    Py_INCREF(topic);
+    LaneFields *full = NULL;
+    int joined = 1;
+    while (full == NULL && place < PyList_GET_SIZE(messages)) {
+        PyObject *key, *value, *message = Py_NewRef(PyList_GET_ITEM(messages, place));
+        joined = plain_cells(message, &key, &value);
+        Py_DECREF(message); /* its list has it, or a comparison of its keys has changed the list */
+        if (joined > 0) {
+            joined = join(self, (TopicFields *)topic, key, value, partition, callback, timestamp, &full);
+            Py_DECREF(key);
+            Py_DECREF(value);
+        }
+        if (joined <= 0)
+            break;
+        place++;
+    }
+    Py_DECREF(timestamp);
+    Py_DECREF(topic);
+    if (joined < 0 || (full != NULL && seal(self, full) < 0))
+        return NULL;
+    return PyLong_FromSsize_t(place);
+}
+
+static PyObject *step_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kw))
+{
+    PyObject *topics, *memory, *core, *seal_lane;
+    long long record_max_bytes;
+    if (!PyArg_ParseTuple(args, "O!O!O!OL", &PyDict_Type, &topics, &memory_type, &memory, &core_type,
+                          &core, &seal_lane, &record_max_bytes))
+        return NULL;
+    RecordStep *self = (RecordStep *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->vectorcall = (vectorcallfunc)step_call;
+    self->topics = Py_NewRef(topics);
+    self->memory = (MemoryFields *)Py_NewRef(memory);
+    self->core = (CoreFields *)Py_NewRef(core);
+    self->seal = Py_NewRef(seal_lane);
+    self->record_max_bytes = record_max_bytes;
+    return (PyObject *)self;
+}
+
+static int step_traverse(RecordStep *self, visitproc visit, void *arg)
+{
+    Py_VISIT(self->topics);
+    Py_VISIT(self->memory);
+    Py_VISIT(self->core);
+    Py_VISIT(self->seal);
+    return 0;
+}
+
+/* Only `seal` leads back to who has the step; the rest a call may still need. */
+static int step_clear(RecordStep *self)
+{
+    Py_XSETREF(self->seal, Py_NewRef(Py_None));
+    return 0;
+}
+
+static void step_dealloc(RecordStep *self)
+{
+    PyObject_GC_UnTrack(self);
+    Py_CLEAR(self->topics);
+    Py_CLEAR(self->memory);
+    Py_CLEAR(self->core);
+    Py_CLEAR(self->seal);
+    Py_CLEAR(self->now);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static PyMethodDef step_methods[] = {
+    {"join_messages", (PyCFunction)step_join_messages, METH_VARARGS, NULL},
+    {NULL},
+};
+
+static PyTypeObject step_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "blobmsg.native._native.RecordStep",
+    .tp_basicsize = sizeof(RecordStep),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(RecordStep, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_methods = step_methods,
+    .tp_new = step_new,
+    .tp_traverse = (traverseproc)step_traverse,
+    .tp_clear = (inquiry)step_clear,
+    .tp_dealloc = (destructor)step_dealloc,
+};
+
+static PyMethodDef functions[] = {
+    {"is_plain", is_plain, METH_O, NULL},
+    {NULL},
+};
+
+int blobmsg_add_record_step(PyObject *module)
+{
+    make_crc_table();
+    key_name = PyUnicode_InternFromString("key");
+    value_name = PyUnicode_InternFromString("value");
+    if (key_name == NULL || value_name == NULL || PyModule_AddFunctions(module, functions) < 0)
+        return -1;
+    PyTypeObject *types[] = {&memory_type, &lane_type,  &core_type,
+                             &segment_type, &topic_type, &step_type};
+    for (size_t index = 0; index < sizeof types / sizeof *types; index++)
+        if (PyModule_AddType(module, types[index]) < 0)
+            return -1;
+    return 0;
+}
