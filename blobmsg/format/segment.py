@@ -137,8 +137,8 @@ class Rows:
     __slots__ = ("cells", "width")
 
     def __init__(self, cells: list[Any], width: int) -> None:
-        self.cells = cells
-        self.width = width
+        self.cells: list[Any] = cells
+        self.width: int = width
 
     def __len__(self) -> int:
         return len(self.cells) // self.width

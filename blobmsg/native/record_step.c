@@ -369,7 +369,7 @@ static PyObject *step_join_messages(RecordStep *self, PyObject *args)
     PyObject *topic = PyDict_GetItemWithError(self->topics, name);
     if (topic == NULL && PyErr_Occurred())
         return NULL;
-    if (topic == NULL || partition < -1 || !PyObject_TypeCheck(topic, &topic_type))
+    if (topic == NULL || place < 0 || partition < -1 || !PyObject_TypeCheck(topic, &topic_type))
         return PyLong_FromSsize_t(place);
     PyObject *timestamp = current_ms(self);
     if (timestamp == NULL)

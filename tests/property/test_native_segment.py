@@ -1,0 +1,114 @@
+"""The segment that C writes is the one that Python writes, byte for byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blobmsg.format import Columns, FormatError, encode_segment, segment_chunks
+from blobmsg.format.segment import NARROW, WIDE, Rows, pack_segment, write_segment
+from blobmsg.native import native
+from tests.helpers.format_strategies import record_lists, to_columns
+
+if TYPE_CHECKING:
+    from tests.helpers.format_reference import Record
+
+pytestmark = pytest.mark.skipif(native is None, reason="no compiler built blobmsg.native here")
+
+
+def to_rows(records: list[Record], width: int) -> Rows:
+    cells: list[Any] = []
+    for record in records:
+        more = (record.headers, object()) if width == WIDE else ()
+        cells += (record.key, record.value, record.timestamp_ms, *more)
+    return Rows(cells, width)
+
+
+@given(record_lists(), st.sampled_from([NARROW, WIDE]), st.integers(0, 20))
+@settings(deadline=None)
+def test_c_and_python_write_the_same_bytes(records: list[Record], width: int, place: int) -> None:
+    columns = to_columns(records)
+    if width == NARROW:
+        columns.headers = None
+    rows = to_rows(records, width)
+    chunks, length_bytes = segment_chunks(columns)
+    expected = b"".join(chunks)
+    times = sorted(columns.timestamps_ms)
+
+    assert pack_segment(columns) == (expected, times[0], times[-1])
+    assert pack_segment(rows) == (expected, times[0], times[-1])
+    target = bytearray(b"\xaa" * (place + length_bytes + 9))
+    with memoryview(target) as view:
+        assert write_segment(rows, view, place) == (length_bytes, times[0], times[-1])
+    assert target[place : place + length_bytes] == expected
+    assert target[:place] == b"\xaa" * place
+    assert target[place + length_bytes :] == b"\xaa" * 9
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        Columns(["text"], [b"v"], [1]),  # type: ignore[list-item]
+        Columns([b"k"], [b"v"], [1 << 63]),
+        Columns([b"k"], [b"v"], [None]),  # type: ignore[list-item]
+        Columns([b"k", b"l"], [b"v"], [1]),
+        Columns([b"k"], [b"v"], [1, 2]),
+        Columns([], [], []),
+        Columns([b"k"], [b"v"], [1], [None, None]),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_left_to_python(columns: Columns) -> None:
+    target = bytearray(200)
+
+    assert pack_segment(columns) is None
+    with memoryview(target) as view:
+        assert write_segment(columns, view, 0) is None
+    assert target == bytes(200)
+    with pytest.raises((FormatError, TypeError)):
+        encode_segment(columns)
+
+
+def test_a_segment_over_the_limit_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blobmsg.format.segment.MAX_SEGMENT_BYTES", 200)
+
+    assert pack_segment(Columns([None], [bytes(100)], [1])) is not None
+    for value in (bytes(201), bytes(160)):
+        assert pack_segment(Columns([None], [value], [1])) is None
+
+
+@pytest.mark.parametrize("place", [-1, 1, 200, 1 << 62])
+def test_what_does_not_fit_writes_nothing(place: int) -> None:
+    columns = Columns([b"k"], [bytes(100)], [1])
+    length_bytes = len(encode_segment(columns))
+    target = bytearray(b"\xaa" * length_bytes)
+
+    with memoryview(target) as view, pytest.raises(ValueError, match="does not fit"):
+        write_segment(columns, view, place)
+    assert target == b"\xaa" * length_bytes
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "records"), [(-1, 1, 1), (0, 0, 1), (0, 1, 3), (1, 2, 2)]
+)
+def test_places_outside_of_a_list_are_not_read(start: int, step: int, records: int) -> None:
+    assert native is not None
+    cells: list[Any] = [b"a", b"b"]
+    numbers = [1, 2, 3, 4, 5, 6]
+
+    for lists in (
+        (cells, start, numbers, 0, numbers, 0),
+        (numbers, 0, cells, start, numbers, 0),
+        (numbers, 0, numbers, 0, cells, start),
+    ):
+        assert native.encode_segment(records, step, *lists, b"", 1000) is None
+
+
+def test_read_only_memory_is_refused() -> None:
+    columns = Columns([b"k"], [b"v"], [1])
+
+    with pytest.raises((TypeError, BufferError)):
+        write_segment(columns, memoryview(bytes(200)), 0)
