@@ -257,8 +257,7 @@ class BlobProducer(_ProducerBase):
             raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
         if payload_bytes > self._record_max_bytes:
             raise too_large(payload_bytes, self._record_max_bytes)
-        if partition.__class__ is not int or timestamp.__class__ is not int or partition < -1:
-            partition, timestamp = checked_numbers(partition, timestamp)
+        partition, timestamp = checked_numbers(partition, timestamp)
         if topic not in self._store_topics and not self._uses_store(topic):
             self._produce_untouched(topic, value, key, partition, callback, timestamp, headers)
             return

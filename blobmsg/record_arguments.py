@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -83,10 +84,10 @@ def checked_numbers(partition: Any, timestamp: Any) -> tuple[int, int]:
 
     Raises:
         TypeError: One is no int.
+        OverflowError: A partition over 32 bits, or a timestamp over 64.
         KafkaException: `_UNKNOWN_PARTITION` below -1.
     """
-    _check_integer(partition)
-    _check_integer(timestamp)
+    partition, timestamp = _integers(partition, timestamp)
     if partition < -1:
         raise KafkaException(
             KafkaError(
@@ -94,7 +95,19 @@ def checked_numbers(partition: Any, timestamp: Any) -> tuple[int, int]:
                 "Unable to produce message: Local: Unknown partition",
             )
         )
-    return int(partition), int(timestamp)
+    return partition, timestamp
+
+
+def _integers(partition: Any, timestamp: Any) -> tuple[int, int]:
+    partition, timestamp = index(partition), index(timestamp)
+    if not -(1 << 31) <= partition < 1 << 31:
+        if not -(1 << 63) <= partition < 1 << 63:
+            raise OverflowError("Python int too large to convert to C long")
+        bound = "greater than maximum" if partition > 0 else "less than minimum"
+        raise OverflowError(f"signed integer is {bound}")
+    if not -(1 << 63) <= timestamp < 1 << 63:
+        raise OverflowError("int too big to convert")
+    return partition, timestamp
 
 
 def too_large(payload_bytes: int, limit_bytes: int) -> KafkaException:
@@ -126,19 +139,14 @@ def check_fields(message: dict[str, Any]) -> None:
     Raises:
         TypeError: One has a wrong type.
         ValueError: Headers are malformed.
+        OverflowError: A number is too large.
     """
     for name in ("value", "key"):
         if message.get(name) is not None:
             bytes_of(message[name], name)
     if message.get("headers") is not None:
         normalized_headers(message["headers"])
-    _check_integer(message.get("partition", -1))
-    _check_integer(message.get("timestamp", 0))
-
-
-def _check_integer(number: Any) -> None:
-    if not isinstance(number, int):
-        raise TypeError(f"{_type_name(number)!r} object cannot be interpreted as an integer")
+    _integers(message.get("partition", -1), message.get("timestamp", 0))
 
 
 def _type_name(value: Any) -> str:

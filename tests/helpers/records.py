@@ -213,7 +213,7 @@ def outcome(call: Callable[[], Any]) -> tuple[str, Any]:
         return "returned", call()
     except KafkaException as error:
         return "KafkaException", error.args[0].code()
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+    except (TypeError, ValueError, RuntimeError, BufferError, OverflowError) as error:
         return "raised", type(error)
 
 

@@ -246,6 +246,14 @@ _WRONG_PRODUCER_CALLS: dict[str, Callable[[Any, str], Any]] = {
     "produce(t, b'v', partition='0')": lambda p, t: p.produce(t, b"v", partition="0"),
     "produce(t, b'v', partition=0.5)": lambda p, t: p.produce(t, b"v", partition=0.5),
     "produce(t, b'v', timestamp='now')": lambda p, t: p.produce(t, b"v", timestamp="now"),
+    "produce(t, b'v', partition=1 << 31)": lambda p, t: p.produce(t, b"v", partition=1 << 31),
+    "produce(t, b'v', partition=-1 << 40)": lambda p, t: p.produce(t, b"v", partition=-1 << 40),
+    "produce(t, b'v', partition=1 << 64)": lambda p, t: p.produce(t, b"v", partition=1 << 64),
+    "produce(t, b'v', timestamp=1 << 63)": lambda p, t: p.produce(t, b"v", timestamp=1 << 63),
+    "produce(t, b'v', timestamp=-1 << 70)": lambda p, t: p.produce(t, b"v", timestamp=-1 << 70),
+    "produce(t, b'v', b'k', timestamp=2**63)": lambda p, t: p.produce(
+        t, b"v", b"k", timestamp=1 << 63
+    ),
     "produce(t, b'v', headers=5)": lambda p, t: p.produce(t, b"v", headers=5),
     "produce(t, b'v', headers='a=b')": lambda p, t: p.produce(t, b"v", headers="a=b"),
     "produce(t, b'v', headers=[('a',)])": lambda p, t: p.produce(t, b"v", headers=[("a",)]),

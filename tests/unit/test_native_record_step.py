@@ -211,7 +211,7 @@ def test_messages_are_taken_until_one_is_unusual() -> None:
         {},
         {"key": b"k", 1: b"v"},
     ):
-        messages: list[dict[str, Any]] = [plain, plain, odd, plain]  # type: ignore[dict-item]
+        messages: list[dict[str, Any]] = [plain, plain, odd, plain]  # type: ignore[list-item]
         assert stage.step.join_messages("orders", messages, 0, 3, None) == 2
         assert stage.step.join_messages("orders", messages, 3, 3, None) == 4
         assert stage.step.join_messages("orders", messages, 4, 3, None) == 4

@@ -45,5 +45,11 @@ def test_wrong_fields_are_refused(message: dict[str, Any]) -> None:
         check_fields(message)
 
 
+@pytest.mark.parametrize("field", ["partition", "timestamp"])
+def test_a_number_that_is_too_large_is_refused_before_the_first_is_queued(field: str) -> None:
+    with pytest.raises(OverflowError):
+        check_fields({"value": b"v", field: 1 << 70})
+
+
 def test_what_the_broker_or_the_partitioner_refuses_is_no_wrong_field() -> None:
     check_fields({"value": "text", "key": None, "partition": -5, "timestamp": 0, "headers": {}})
