@@ -71,5 +71,5 @@ docs: $(STAMP) ## the pages that are written by programs
 
 clean: ## everything that was made here, not the user's cache
 	rm -rf $(VENV) build dist bench/out .pytest_cache .mypy_cache .ruff_cache .hypothesis htmlcov
-	rm -rf .coverage *.egg-info
+	rm -rf .coverage *.egg-info blobmsg/native/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -37,7 +37,7 @@ _NAMED_STORE: Final = re.compile(r"blobmsg\.store\.([a-z0-9]{1,32})\.url")
 _NAMED_STORE_VARIABLE: Final = re.compile(r"BLOBMSG_STORE_([A-Z0-9]{1,32})_URL")
 _STORE_URL: Final = _BY_KEY["blobmsg.store.url"]
 _VARIABLE_PREFIX: Final = "BLOBMSG_"
-_OUR_OWN_VARIABLES: Final = ("BLOBMSG_TEST_", "BLOBMSG_DEV_")
+_OUR_OWN_VARIABLES: Final = ("BLOBMSG_TEST_", "BLOBMSG_DEV_", "BLOBMSG_PURE_PYTHON")
 _CODEC_MODULES: Final = {"lz4": "lz4", "zstd": "zstandard"}
 # A codec that segments don't have, and the one of ours that serves the same wish.
 _NEAREST_CODEC: Final = {"gzip": "zstd", "snappy": "lz4"}

@@ -98,6 +98,7 @@ class BlobProducer(_ProducerBase):
 
     # For a subclass whose __init__ never ran, and until the end of ours.
     _unusable: str | None = "Producer has not been initialized: call super().__init__(conf)"
+    _default_on_delivery: DeliveryCallback | None = None
     _pipeline: ProducerPipeline
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

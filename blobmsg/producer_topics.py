@@ -203,7 +203,7 @@ class ProducerTopics:
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "Unable to produce message"))
         if name in self.usable:
             return topic
-        # No call in between: nor can a signal come, see `ProducerPipeline.append`.
+        # No call in between: nor can a signal come, see `record_step`.
         self._core.memory.records += 1
         self._core.memory.records_bytes += record.payload_bytes + CHARGE_BYTES_PER_RECORD
         topic.waiting.append(record)

@@ -1,8 +1,8 @@
 """The way of a record that `record_step` leaves: unusual, or without a place.
 
-Opens segments, chooses partitions by any partitioner, lets records wait for their topic. A record
-joins its segment in one step as there, without the lock; the lock is for what is no such step: a
-segment that has to be opened, a topic that is not known, a full buffer.
+Opens segments, chooses partitions by any partitioner, lets records wait for their topic, all of it
+under the lock. Signal handlers and finalizers of its own thread may still come in, so a record
+joins its segment in one step as there.
 """
 
 from __future__ import annotations
@@ -90,75 +90,46 @@ class RecordPath:
             BufferError: No room; a full buffer is sealed, so waiting makes progress.
             KafkaException: The topic or partition does not exist, as far as is known.
         """
-        memory = self._memory
-        is_admitted = False
-        while True:
-            known = self._topics.get(topic)
-            place = -1
-            if known is not None:
-                lanes = known.lanes
-                place = partition if partition >= 0 else self._choose(known, key)
-                if place >= lanes.partition_count:
-                    raise unknown_partition()
-                segment = lanes.open_segments[place]
-                if segment is not None and segment.fits(headers, callback):
-                    row = segment.row(key, value, timestamp_ms, headers, callback)
-                    # One step, see `record_step`.
-                    if (
-                        lanes.open_segments[place] is segment
-                        and not self._core_lock.is_deciding
-                        and (
-                            is_admitted
-                            or (
-                                memory.records_bytes + payload_bytes <= memory.records_ceiling_bytes
-                                and memory.records < memory.limit_records
-                            )
-                        )
-                    ):
-                        lane = segment.lane
-                        lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
-                        segment.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
-                        memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
-                        memory.records += 1
-                        segment.rows.extend(row)
-                        break
-            record = WaitingRecord(key, value, partition, timestamp_ms, headers, callback,
-                                   payload_bytes, is_urgent, self._clock.now_ms())  # fmt: skip
-            is_admitted = self._prepare(topic, place, record)
-            if not is_admitted:
-                return
-        if is_urgent or lane.size_bytes >= lane.seal_at_bytes:
-            self._seal(lane, is_urgent)
-
-    def _choose(self, known: ProducedTopic, key: bytes | None) -> int:
-        """The partition of a record that names none."""
-        partition_count = known.lanes.partition_count
-        if key and known.hashes_crc32:
-            return crc32(key) % partition_count
-        now_ms = 0 if key else self._clock.now_ms()
-        return known.partitioner.partition(key, partition_count, now_ms, known.unavailable)
-
-    def _prepare(self, topic: str, place: int, record: WaitingRecord) -> bool:
-        """Open a segment that a record fits into; False when the record was taken or put off.
-
-        Args:
-            topic: The record's topic.
-            place: Its partition; -1 when the topic was not known.
-            record: The record.
-        """
         with self._core_lock.lock:
             known = self._topics.get(topic)
             if (
                 known is None
                 or self._core_lock.is_deciding
-                or self._memory.is_full_for(record.payload_bytes)
+                or self._memory.is_full_for(payload_bytes)
             ):
-                known = self._admit(topic, record)
+                known = self._admit(
+                    topic, WaitingRecord(key, value, partition, timestamp_ms, headers, callback,
+                                         payload_bytes, is_urgent, self._clock.now_ms())
+                )  # fmt: skip
                 if known is None:
-                    return False
-            if place >= 0:
-                self._opened()
-                self._batcher.segment_for(
-                    known.lanes, place, record.headers, record.callback, record.opened_ms
-                )
-            return True
+                    return
+            lanes = known.lanes
+            place = partition if partition >= 0 else self._choose(known, key)
+            if place >= lanes.partition_count:
+                raise unknown_partition()
+            while True:
+                segment = lanes.open_segments[place]
+                if segment is None or not segment.fits(headers, callback):
+                    self._opened()
+                    segment = self._batcher.segment_for(
+                        lanes, place, headers, callback, self._clock.now_ms()
+                    )
+                row = segment.row(key, value, timestamp_ms, headers, callback)
+                if lanes.open_segments[place] is segment:
+                    break  # and no call from here to `extend`: one step, see `record_step`
+            lane, memory = segment.lane, self._memory
+            lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+            segment.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+            memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+            memory.records += 1
+            segment.rows.extend(row)
+        if is_urgent or lane.size_bytes >= lane.seal_at_bytes:
+            self._seal(lane, is_urgent)
+
+    def _choose(self, known: ProducedTopic, key: bytes | None) -> int:
+        """The partition of a record that names none. Under the lock."""
+        partition_count = known.lanes.partition_count
+        if key and known.hashes_crc32:
+            return crc32(key) % partition_count
+        now_ms = 0 if key else self._clock.now_ms()
+        return known.partitioner.partition(key, partition_count, now_ms, known.unavailable)

@@ -1,13 +1,16 @@
 """The step in which a record joins its open segment: what `produce` costs each record.
 
-A record joins without a lock. CPython lets other threads and signal handlers in behind calls, at
-the starts of functions and at the ends of loop rounds, and nowhere else; so statements without any
-of these are one step for everybody. In one such step a record's segment is looked up, the record is
-counted, and the step's last statement, one call of `list.extend`, adds it. Its row is made before
-the step: in Python 3.11 making a tuple may run the collector, and that the finalizers of others.
-While one of the producer's own threads is inside of the core (`is_deciding`), no record joins.
+In C (`native/record_step.c`) it takes no lock: the GIL is held from the look for the segment until
+the record is counted and in its rows, and no Python code runs in between, so for other threads,
+signal handlers and finalizers it is one step.
 
-`blobmsg.native` has the same in C, where nothing can come in as long as no Python code is called.
+The twin in Python takes the core's lock, for a trace function or a build without the GIL would let
+other threads in anywhere. What remains are signal handlers and finalizers of its own thread.
+CPython runs handlers behind calls, at the starts of functions and at the ends of loop rounds, so
+there is none of these between the look for the segment and the one call that adds the record; and
+the row is made before, for in Python 3.11 making a tuple may run the collector and finalizers.
+
+While one of the producer's own threads is inside of the core (`is_deciding`), no record joins.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 
     from blobmsg.core.batcher import TopicLanes
     from blobmsg.core.segments import Lane
-    from blobmsg.core.step_fields import CoreFields, MemoryFields
+    from blobmsg.core.step_fields import MemoryFields
+    from blobmsg.reentrant import CoreLock
 
 __all__ = ["RecordStep", "is_plain"]
 
@@ -44,26 +48,26 @@ if TYPE_CHECKING or native is None:
             topics: By name the topics in use that place keys by CRC-32; who calls goes on changing
                 it.
             memory: What may be held.
-            core: Whether somebody decides.
+            core_lock: Guards the core.
             seal: Called with a lane that is full, and False for "not urgent".
             record_max_bytes: Largest key and value together.
 
         Threads: any; a signal handler or finalizer may come between any two steps.
         """
 
-        __slots__ = ("_core", "_memory", "_record_max_bytes", "_seal", "_topics")
+        __slots__ = ("_core_lock", "_memory", "_record_max_bytes", "_seal", "_topics")
 
         def __init__(
             self,
             topics: dict[str, TopicLanes],
             memory: MemoryFields,
-            core: CoreFields,
+            core_lock: CoreLock,
             seal: Callable[[Lane, bool], None],
             record_max_bytes: int,
         ) -> None:
             self._topics = topics
             self._memory = memory
-            self._core = core
+            self._core_lock = core_lock
             self._seal = seal
             self._record_max_bytes = record_max_bytes
 
@@ -102,35 +106,38 @@ if TYPE_CHECKING or native is None:
                 or topic.__class__ is not str
             ):
                 return False
-            lanes = self._topics.get(topic)
-            if lanes is None or not -1 <= partition < lanes.partition_count:
+            if not -(1 << 63) <= timestamp_ms < 1 << 63:
                 return False
             payload_bytes = len(key) + len(value)
             row = (key, value, timestamp_ms or time.time_ns() // 1_000_000)
-            place = partition if partition >= 0 else crc32(key) % lanes.partition_count
-            segment = lanes.open_segments[place]
-            if segment is not None and segment.callback is not callback:
-                if not segment.fits(None, callback):
+            with self._core_lock.lock:
+                lanes = self._topics.get(topic)
+                if lanes is None or not -1 <= partition < lanes.partition_count:
                     return False
-                row = segment.row(key, value, row[2], None, callback)
-                if lanes.open_segments[place] is not segment:
+                place = partition if partition >= 0 else crc32(key) % lanes.partition_count
+                segment = lanes.open_segments[place]
+                if segment is not None and segment.callback is not callback:
+                    if not segment.fits(None, callback):
+                        return False
+                    row = segment.row(key, value, row[2], None, callback)
+                    if lanes.open_segments[place] is not segment:
+                        return False
+                # One step: there was no call since the look for the segment.
+                memory = self._memory
+                if (
+                    segment is None
+                    or self._core_lock.is_deciding
+                    or payload_bytes > self._record_max_bytes
+                    or memory.records_bytes + payload_bytes > memory.records_ceiling_bytes
+                    or memory.records >= memory.limit_records
+                ):
                     return False
-            # One step: there was no call since the look for the segment.
-            memory = self._memory
-            if (
-                segment is None
-                or self._core.is_deciding
-                or payload_bytes > self._record_max_bytes
-                or memory.records_bytes + payload_bytes > memory.records_ceiling_bytes
-                or memory.records >= memory.limit_records
-            ):
-                return False
-            lane = segment.lane
-            lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
-            segment.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
-            memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
-            memory.records += 1
-            segment.rows.extend(row)
+                lane = segment.lane
+                lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+                segment.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+                memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+                memory.records += 1
+                segment.rows.extend(row)
             if lane.size_bytes >= lane.seal_at_bytes:
                 self._seal(lane, False)
             return True

@@ -18,6 +18,7 @@ from blobmsg.cli import demo, dev, inspect
 from blobmsg.cli.command import FINDING, MISTAKE, Command, Finding, UserMistake
 from blobmsg.errors import ConfigError
 from blobmsg.lab.errors import LabError, PartsMissing
+from blobmsg.native import native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,7 +79,7 @@ def _version() -> str:
     return (
         f"blobmsg {importlib.metadata.version('blobmsg')} "
         f"(confluent-kafka {importlib.metadata.version('confluent-kafka')}, "
-        f"librdkafka {librdkafka})"
+        f"librdkafka {librdkafka}, {'with' if native else 'without'} native code)"
     )
 
 

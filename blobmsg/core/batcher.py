@@ -5,8 +5,8 @@ age, flush or short memory, the object key of a batch, the cut of segments with 
 Never decides: the route of a segment (`router`), the order of notifications (`notifier`).
 
 States of a lane: empty -> filling (first `OpenSegment`) -> sealed (its segments leave as a
-`Batch`, the lane is empty again). The shell moves it by `segment_for`, `OpenSegment.append`,
-`seal`, `tick`.
+`Batch`, the lane is empty again). The shell moves it by `segment_for`, records that join, `seal`,
+`tick`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["Batcher", "TopicLanes"]
 class TopicLanes(TopicFields):
     """What the batcher knows of one topic, and its open segments by partition.
 
-    Threads: under the producer's lock.
+    Threads: under the producer's lock, but for what `step_fields` has.
     """
 
     __slots__ = (
@@ -127,10 +127,10 @@ class Batcher:
         lanes.retention_class = retention_class
         lanes.segment_ms = segment_ms
         lanes.is_plain = is_plain
-        lanes.partition_count = len(destination_zones)
         # Never shorter: what a vanished partition still holds is sealed by its lane.
-        missing = lanes.partition_count - len(lanes.open_segments)
+        missing = len(destination_zones) - len(lanes.open_segments)
         lanes.open_segments.extend([None] * missing)
+        lanes.partition_count = len(destination_zones)
 
     def segment_for(
         self,

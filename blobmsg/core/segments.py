@@ -1,7 +1,7 @@
 """The units that travel through the producer's cores: lanes, open and sealed segments, batches.
 
-Values and counters only. Who changes them: `OpenSegment` and `Lane` the batcher (and
-`OpenSegment.append` the record path), `SealedSegment` the notifier, `Batch` nobody after it is
+Values and counters only. Who changes them: `OpenSegment` and `Lane` the batcher and whoever adds a
+record (`record_step`, `record_path`), `SealedSegment` the notifier, `Batch` nobody after it is
 sealed.
 """
 
@@ -61,7 +61,10 @@ class LaneKey(NamedTuple):
 
 
 class Lane(LaneFields):
-    """One batch under construction. Threads: under the producer's lock."""
+    """One batch under construction.
+
+    Threads: under the producer's lock, but for what `step_fields` has.
+    """
 
     __slots__ = (
         "is_direct",

@@ -229,10 +229,7 @@ def write_segment(
 
     Returns:
         The segment's length in bytes and the earliest and the latest timestamp in ms; None as in
-        `pack_segment`.
-
-    Raises:
-        ValueError: There is not enough room.
+        `pack_segment`, or there is not enough room.
 
     Threads: As `pack_segment`.
     """

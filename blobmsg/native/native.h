@@ -1,5 +1,6 @@
 /* What the C files of blobmsg.native share. Each function and type has a twin in Python, which
- * serves where no compiler built this: blobmsg/core/record_step.py, blobmsg/format/segment.py. */
+ * serves where no compiler built this: blobmsg/record_step.py with the fields of
+ * blobmsg/core/step_fields.py, and blobmsg/format/segment.py. */
 
 #ifndef BLOBMSG_NATIVE_H
 #define BLOBMSG_NATIVE_H

@@ -1,4 +1,4 @@
-/* The step in which a record joins its open segment; see blobmsg/core/record_step.py, its twin.
+/* The step in which a record joins its open segment; see blobmsg/record_step.py, its twin.
  *
  * The GIL is held from the look for the segment until the record is counted and in its rows, and
  * no Python code runs in between: for other threads, signal handlers and finalizers it is one step.
@@ -9,6 +9,7 @@
 #include <structmember.h>
 #include <time.h>
 
+#define NARROW 3
 #define WIDE 5
 #define CHARGE_BYTES_PER_RECORD 128
 #define ENCODED_BYTES_PER_RECORD 16
@@ -254,7 +255,7 @@ static int join(RecordStep *self, TopicFields *topic, PyObject *key, PyObject *v
         return 0; /* None: not open */
     SegmentFields *segment = (SegmentFields *)found;
     int is_wide = segment->width == WIDE;
-    if (segment->rows == NULL || !PyList_CheckExact(segment->rows) || segment->lane == NULL ||
+    if ((!is_wide && segment->width != NARROW) || segment->rows == NULL || !PyList_CheckExact(segment->rows) || segment->lane == NULL ||
         !PyObject_TypeCheck(segment->lane, &lane_type) ||
         !(is_wide || (segment->callback != NULL && is_same(segment->callback, callback))))
         return 0;
@@ -280,7 +281,9 @@ static int join(RecordStep *self, TopicFields *topic, PyObject *key, PyObject *v
 
 static int seal(RecordStep *self, LaneFields *full)
 {
-    PyObject *done = PyObject_CallFunctionObjArgs(self->seal, (PyObject *)full, Py_False, NULL);
+    PyObject *done = self->seal == Py_None /* being collected */
+                         ? Py_NewRef(Py_None)
+                         : PyObject_CallFunctionObjArgs(self->seal, (PyObject *)full, Py_False, NULL);
     Py_DECREF(full);
     Py_XDECREF(done);
     return done == NULL ? -1 : 0;
@@ -425,7 +428,7 @@ static int step_traverse(RecordStep *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* Only `seal` leads back to who has the step; the rest a call may still need. */
+/* `seal` leads back to who has the step; the rest a call may still need. */
 static int step_clear(RecordStep *self)
 {
     Py_XSETREF(self->seal, Py_NewRef(Py_None));
@@ -478,5 +481,8 @@ int blobmsg_add_record_step(PyObject *module)
     for (size_t index = 0; index < sizeof types / sizeof *types; index++)
         if (PyModule_AddType(module, types[index]) < 0)
             return -1;
-    return 0;
+    if (PyModule_AddIntMacro(module, NARROW) < 0 || PyModule_AddIntMacro(module, WIDE) < 0 ||
+        PyModule_AddIntMacro(module, CHARGE_BYTES_PER_RECORD) < 0)
+        return -1;
+    return PyModule_AddIntMacro(module, ENCODED_BYTES_PER_RECORD);
 }

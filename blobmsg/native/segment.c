@@ -151,8 +151,8 @@ static void free_plan(Plan *plan)
 /* Whether a list has so many cells at these places. */
 static int reaches(PyObject *list, Py_ssize_t start, Py_ssize_t step, Py_ssize_t records)
 {
-    return start >= 0 && step > 0 && records > 0 &&
-           records <= (PyList_GET_SIZE(list) - start + step - 1) / step;
+    Py_ssize_t last = PyList_GET_SIZE(list) - 1 - start; /* place of the last cell behind start */
+    return start >= 0 && step > 0 && records > 0 && last >= 0 && records - 1 <= last / step;
 }
 
 /* Read the arguments behind the first; 1 when they can be written, 0 when only the twin can say what
@@ -225,8 +225,7 @@ static PyObject *write_segment(PyObject *Py_UNUSED(module), PyObject *args)
     if (can == 0)
         result = Py_NewRef(Py_None);
     else if (can > 0 && (place < 0 || place > target.len || plan.length > target.len - place))
-        PyErr_Format(PyExc_ValueError, "a segment of %zd bytes does not fit at %zd of %zd",
-                     plan.length, place, target.len);
+        result = Py_NewRef(Py_None);
     else if (can > 0) {
         char *start = (char *)target.buf + place;
         Py_BEGIN_ALLOW_THREADS

@@ -86,8 +86,8 @@ def test_what_does_not_fit_writes_nothing(place: int) -> None:
     length_bytes = len(encode_segment(columns))
     target = bytearray(b"\xaa" * length_bytes)
 
-    with memoryview(target) as view, pytest.raises(ValueError, match="does not fit"):
-        write_segment(columns, view, place)
+    with memoryview(target) as view:
+        assert write_segment(columns, view, place) is None
     assert target == b"\xaa" * length_bytes
 
 

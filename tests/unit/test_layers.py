@@ -11,7 +11,8 @@ import blobmsg
 
 PACKAGE = Path(blobmsg.__file__).parent
 
-# What each layer may import of ours, and what of others it may not.
+# What each layer may import of ours, and what of others it may not. `native` reads one variable of
+# the environment, once: whether C or its twin serves, which do the same.
 LAYERS = {
     "format": {"format", "native"},
     "core": {"core", "format", "native"},

@@ -14,7 +14,11 @@ import pytest
 from blobmsg.core.batcher import TopicLanes
 from blobmsg.core.producer_core import BufferMemory
 from blobmsg.core.segments import Lane, LaneKey, OpenSegment
-from blobmsg.core.step_fields import MemoryFields
+from blobmsg.core.step_fields import (
+    CHARGE_BYTES_PER_RECORD,
+    ENCODED_BYTES_PER_RECORD,
+    MemoryFields,
+)
 from blobmsg.format.object_key import retention_class
 from blobmsg.format.segment import NARROW, WIDE
 from blobmsg.native import native
@@ -118,6 +122,8 @@ def test_without_a_timestamp_it_is_now_and_one_object_per_millisecond() -> None:
         {"partition": None},
         {"partition": True},
         {"timestamp_ms": 1.5},
+        {"timestamp_ms": 1 << 63},
+        {"timestamp_ms": -(1 << 63) - 1},
         {"timestamp_ms": None},
         {"headers": []},
         {"headers": {}},
@@ -249,6 +255,14 @@ def test_places_outside_of_the_list_are_nothing_to_take(place: int) -> None:
         stage.step.join_messages("orders", [{"key": b"k", "value": b"v"}], place, 0, None) == place
     )
     assert stage.memory.records == 0
+
+
+@needs_native
+def test_both_count_the_same() -> None:
+    assert native is not None
+    assert (native.NARROW, native.WIDE) == (NARROW, WIDE)
+    assert native.CHARGE_BYTES_PER_RECORD == CHARGE_BYTES_PER_RECORD
+    assert native.ENCODED_BYTES_PER_RECORD == ENCODED_BYTES_PER_RECORD
 
 
 @needs_native

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from blobmsg import BlobProducer
 from tests.helpers.pipeline import TOPIC, RunningProducer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
 RUN_S = 3.0
 THREADS = 4
@@ -152,3 +154,61 @@ def check_order(arrived: list[tuple[int, bytes]]) -> None:
             continue
         assert number > last[partition, source]
         last[partition, source] = number
+
+
+def test_a_trace_function_lets_nobody_lose_a_record(running: RunningProducer) -> None:
+    # Debuggers and coverage run Python code between any two lines.
+    def trace(_frame: FrameType, _event: str, _argument: object) -> Any:
+        return trace
+
+    def produce() -> None:
+        sys.settrace(trace)
+        for number in range(4000):
+            value = b"%08d" % number + bytes(50)
+            while True:
+                with suppress(BufferError):
+                    running.producer.produce(TOPIC, value, b"k" if number % 2 else None)
+                    break
+                running.serve(0.01)
+
+    threads = [threading.Thread(target=produce) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert running.flush(20) == 0
+    assert len(running.arrived()) == 12_000
+
+
+def test_without_a_key_any_partition_has_the_same_chance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    conf = {"sticky.partitioning.linger.ms": 0, "blobmsg.batch.interval.ms": 60_000}
+    running = RunningProducer("even", monkeypatch, **conf)
+    running.producer.produce(TOPIC, b"first")
+    while not running.pipeline._producer_topics.usable:
+        time.sleep(0.01)
+
+    # Choosing opens a segment only for the record that goes there.
+    lanes = running.pipeline._producer_topics.usable[TOPIC].lanes
+    for _ in range(300):
+        running.producer.produce(TOPIC, b"v")
+    counts = [segment.record_count for segment in lanes.open_segments if segment is not None]
+    assert sum(counts) == 301
+    assert min(counts) > 50
+    running.stop()
+
+
+def test_a_subclass_that_forgot_to_call_init_is_told_so() -> None:
+    class Forgetful(BlobProducer):
+        def __init__(self) -> None:
+            """Nothing."""
+
+    producer = Forgetful()
+    for call in (
+        lambda: producer.produce("t", b"v", b"k"),
+        lambda: producer.produce_batch("t", [{"value": b"v", "key": b"k"}]),
+    ):
+        with pytest.raises(RuntimeError, match="has not been initialized"):
+            call()
