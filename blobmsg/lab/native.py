@@ -142,7 +142,7 @@ class NativeRuntime:
 
     def pause_node(self, state: StackState, node: NodeState) -> None:
         """Send its process SIGSTOP."""
-        self._process(state, node).signal_group(signal.SIGSTOP)
+        self._process(state, node).pause_group()
 
     def resume_node(self, state: StackState, node: NodeState) -> None:
         """Send its process SIGCONT."""

@@ -58,6 +58,17 @@ class ProcessId:
             time.sleep(_POLL_SECONDS)
         return True
 
+    def pause_group(self, timeout_seconds: float = 10) -> None:
+        """Stop the process and its children; returns when the process does nothing any more.
+
+        A signal is only sent when `kill` returns: a thread on another core may still answer a
+        request.
+        """
+        self.signal_group(signal.SIGSTOP)
+        deadline = time.monotonic() + timeout_seconds
+        while not _is_stopped(self.pid) and self.is_alive() and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
     def kill_group(self, timeout_seconds: float = 10) -> None:
         """End the process and its children at once; a paused one, too."""
         self.signal_group(signal.SIGKILL)
@@ -100,6 +111,15 @@ def log_tail(log_path: Path, lines: int = 25) -> str:
     except OSError as error:
         return f"(no log: {error})"
     return "\n".join(text.splitlines()[-lines:]) or "(the log is empty)"
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are stopped; True where the system does not tell."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            if stat.read_text().rpartition(")")[2].split()[0] not in "TtZX":
+                return False
+    return True
 
 
 def _start_time(pid: int) -> str | None:

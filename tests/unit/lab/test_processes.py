@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,9 +59,35 @@ def _signal_group_until_reaped(group: int) -> None:
         os.killpg(group, 0)
 
 
+BUSY = """
+import threading
+def count():
+    number = 0
+    while True:
+        number += 1
+        print(number, flush=True)
+for _ in range(4):
+    threading.Thread(target=count).start()
+"""
+
+
+def test_a_paused_process_does_nothing_from_then_on(tmp_path: Path) -> None:
+    process = _spawn(tmp_path, BUSY)
+    try:
+        for _ in range(20):
+            _wait_for_log(tmp_path, "1")
+            process.pause_group()
+            written = (tmp_path / "log").stat().st_size
+            time.sleep(0.02)
+            assert (tmp_path / "log").stat().st_size == written
+            process.signal_group(signal.SIGCONT)
+    finally:
+        process.kill_group()
+
+
 def test_killing_works_on_a_paused_process(tmp_path: Path) -> None:
     process = _spawn(tmp_path, FAMILY)
-    process.signal_group(signal.SIGSTOP)
+    process.pause_group()
 
     process.kill_group()
 
