@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
-from blobmsg.core.batcher import headers_bytes
+from blobmsg.core.segments import headers_bytes
 from blobmsg.inner_config import (
     KafkaCallbacks,
     TimeBudget,

@@ -21,6 +21,7 @@ from blobmsg.core.segments import (
     OpenSegment,
     Route,
     SealedSegment,
+    payload_sizes,
 )
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD, TopicFields
 from blobmsg.format.object_key import ObjectKey, expiry_hour
@@ -288,7 +289,9 @@ class Batcher:
             end = min(start + MAX_NOTIFICATION_RECORDS, records)
             rows = Rows(segment.rows[start * width : end * width], width)
             # The last takes what is left: together exactly what was charged, or memory leaks.
-            charged_bytes = uncharged_bytes if end == records else _charge_of(rows)
+            charged_bytes = uncharged_bytes
+            if end < records:
+                charged_bytes = CHARGE_BYTES_PER_RECORD * len(rows) + sum(payload_sizes(rows))
             uncharged_bytes -= charged_bytes
             sealed.append(_sealed(segment, topic, rows, charged_bytes, deadline_ms))
         return sealed
@@ -328,17 +331,3 @@ def _sealed(
         opened_ms=segment.opened_ms,
         deadline_ms=deadline_ms,
     )
-
-
-def _charge_of(rows: Rows) -> int:
-    charge = CHARGE_BYTES_PER_RECORD * len(rows)
-    for cells in (rows.keys, rows.values):
-        charge += sum(len(cell or b"") for cell in cells)
-    return charge + sum(map(headers_bytes, rows.headers or ()))
-
-
-def headers_bytes(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
-    """What a record's headers are charged, in bytes."""
-    if not headers:
-        return 0
-    return sum(len(name) + len(value or b"") for name, value in headers)

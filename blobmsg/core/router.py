@@ -8,7 +8,6 @@ reads and notifications included (DESIGN.md, rule 11).
 from __future__ import annotations
 
 import math
-from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from blobmsg.core.cost import (
@@ -18,7 +17,7 @@ from blobmsg.core.cost import (
     object_usd,
     plain_usd,
 )
-from blobmsg.core.segments import Lane, Route, SealedSegment
+from blobmsg.core.segments import Lane, Route, SealedSegment, payload_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,24 +141,13 @@ class Router:
     def _kafka_route(self, segment: SealedSegment) -> Route:
         """Through Kafka, for an object is dearer; a segment too large for it record by record."""
         route = self._small_route(segment)
-        if route is Route.BLOB and _largest_record_bytes(segment) <= self._inline_max_bytes:
+        if route is Route.BLOB and max(payload_sizes(segment.rows)) <= self._inline_max_bytes:
             return Route.PLAIN
         return route
 
     def _small_route(self, segment: SealedSegment) -> Route:
         fits = segment.encoded_bytes <= self._inline_max_bytes
         return Route.INLINE if fits else Route.BLOB
-
-
-def _largest_record_bytes(segment: SealedSegment) -> int:
-    rows = segment.rows
-    headers = rows.headers or repeat(None)
-    return max(
-        len(key or b"")
-        + len(value or b"")
-        + sum(len(name) + len(text or b"") for name, text in names or ())
-        for key, value, names in zip(rows.keys, rows.values, headers, strict=False)
-    )
 
 
 def _assign(segments: Sequence[SealedSegment], route: Route) -> None:

@@ -23,7 +23,7 @@ from blobmsg.core.step_fields import (
 from blobmsg.format.segment import NARROW, WIDE, Rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from blobmsg.core.batcher import TopicLanes
     from blobmsg.format.notification import Part
@@ -38,6 +38,8 @@ __all__ = [
     "Route",
     "SealedSegment",
     "SegmentState",
+    "headers_bytes",
+    "payload_sizes",
 ]
 
 #: `OpenSegment.callback` of a wide one: each record has its own.
@@ -318,3 +320,18 @@ class Batch:
     segments: tuple[SealedSegment, ...]
     size_bytes: int
     deadline_ms: int | None
+
+
+def headers_bytes(headers: Sequence[tuple[str, bytes | None]] | None) -> int:
+    """What a record's headers are charged, in bytes."""
+    if not headers:
+        return 0
+    return sum(len(name) + len(value or b"") for name, value in headers)
+
+
+def payload_sizes(rows: Rows) -> Iterator[int]:
+    """Of each record what its key, value and headers are charged, in bytes."""
+    for key, value, headers in zip(
+        rows.keys, rows.values, rows.headers or repeat(None), strict=False
+    ):
+        yield len(key or b"") + len(value or b"") + headers_bytes(headers)

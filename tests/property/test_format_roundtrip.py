@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blobmsg.core.batcher import headers_bytes
+from blobmsg.core.segments import headers_bytes
 from blobmsg.format import (
     ByteRange,
     Codec,

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from blobmsg.core import batcher as batcher_module
-from blobmsg.core.batcher import Batcher, TopicLanes, headers_bytes
-from blobmsg.core.segments import Lane, Route, SealedSegment
+from blobmsg.core.batcher import Batcher, TopicLanes
+from blobmsg.core.segments import Lane, Route, SealedSegment, headers_bytes
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from blobmsg.format import ObjectKey
 from blobmsg.format.object_key import HOUR_MS, RetentionClass
