@@ -98,7 +98,6 @@ class BlobProducer(_ProducerBase):
 
     # For a subclass whose __init__ never ran, and until the end of ours.
     _unusable: str | None = "Producer has not been initialized: call super().__init__(conf)"
-    _default_on_delivery: DeliveryCallback | None = None
     _pipeline: ProducerPipeline
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -231,13 +230,11 @@ class BlobProducer(_ProducerBase):
 
         Threads: any.
         """
-        callback = callback or on_delivery or self._default_on_delivery
-        if self._unusable is None and self._record_step(
-            topic, key, value, partition, callback, timestamp, headers
-        ):
-            return
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
+        callback = callback or on_delivery or self._default_on_delivery
+        if self._record_step(topic, key, value, partition, callback, timestamp, headers):
+            return
         payload_bytes = 0
         if type(value) is bytes:
             payload_bytes = len(value)

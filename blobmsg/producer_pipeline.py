@@ -188,9 +188,7 @@ class ProducerPipeline:
             BufferError: No room.
             KafkaException: The topic does not exist, or nothing works any more.
         """
-        if (
-            self._core_lock.is_deciding
-        ):  # by a finalizer, on one of our own threads, inside the core
+        if self._core_lock.is_deciding:  # a finalizer, on a thread of ours inside of the core
             self._jobs.put(partial(self._append_deferred, topic, record))
             return None
         self._raise_fatal()
@@ -320,7 +318,6 @@ class ProducerPipeline:
         """See `UploadOutcomes`."""
         with self._core_lock:
             self._core.segment_encoded(segment)
-            self._news.tell()
 
     def object_encoded(self, batch: Batch, object_bytes: int) -> None:
         """See `UploadOutcomes`."""
