@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -156,3 +157,12 @@ def _arrived(kafka: AcknowledgingKafka, stores: Stores) -> list[tuple[int, bytes
             segment = decode_stored(part, stored)
             found += [(partition, segment.value(i) or b"") for i in range(segment.records)]
     return found
+
+
+def check_order(arrived: list[tuple[int, bytes]]) -> None:
+    """The numbers of each source ascend in each partition."""
+    last: dict[tuple[int, bytes], int] = defaultdict(lambda: -1)
+    for partition, value in arrived:
+        source, number = value[:1], int(value[1:9])
+        assert number > last[partition, source]
+        last[partition, source] = number

@@ -10,13 +10,13 @@ import itertools
 import signal
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers.pipeline import RunningPipeline, RunningProducer
+from tests.helpers.pipeline import RunningPipeline, RunningProducer, check_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,15 +81,6 @@ def struck(handler: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def check_order(arrived: list[tuple[int, bytes]]) -> None:
-    """The numbers of each source ascend in each partition."""
-    last: dict[tuple[int, bytes], int] = defaultdict(lambda: -1)
-    for partition, value in arrived:
-        source, number = value[:1], int(value[1:9])
-        assert number > last[partition, source]
-        last[partition, source] = number
 
 
 @pytest.mark.parametrize("flushes", [False, True], ids=["produces", "produces and flushes"])
