@@ -36,7 +36,7 @@ from blobmsg.thread_log import ThreadLog
 from blobmsg.uploader import Uploader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from blobmsg.clock import Clock
     from blobmsg.config import Settings
@@ -314,15 +314,12 @@ class ProducerPipeline:
                 news.wait(1.0)
         return []
 
-    def segment_encoded(self, segment: SealedSegment) -> None:
+    def object_encoded(
+        self, batch: Batch, encoded: Iterable[SealedSegment], object_bytes: int
+    ) -> None:
         """See `UploadOutcomes`."""
         with self._core_lock:
-            self._core.segment_encoded(segment)
-
-    def object_encoded(self, batch: Batch, object_bytes: int) -> None:
-        """See `UploadOutcomes`."""
-        with self._core_lock:
-            self._core.object_encoded(batch, object_bytes)
+            self._core.object_encoded(batch, encoded, object_bytes)
             self._news.tell()
 
     def uploaded(

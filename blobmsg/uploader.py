@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from blobmsg.format.batch_object import (
     BatchObjectWriter,
@@ -51,12 +51,10 @@ class UploadOutcomes(Protocol):
         """Block until the object may be built; the segments that have not failed meanwhile."""
         ...
 
-    def segment_encoded(self, segment: SealedSegment) -> None:
-        """A segment's records have been copied into the object."""
-        ...
-
-    def object_encoded(self, batch: Batch, object_bytes: int) -> None:
-        """The object is in memory."""
+    def object_encoded(
+        self, batch: Batch, encoded: Iterable[SealedSegment], object_bytes: int
+    ) -> None:
+        """The object is in memory, with the records of these segments."""
         ...
 
     def uploaded(self, batch: Batch, parts: dict[SealedSegment, Part], object_bytes: int) -> None:
@@ -187,25 +185,28 @@ class Uploader:
             return
         zone = batch.lane_key.destination_zone
         object_bytes = 0
-        entries: dict[SealedSegment, IndexEntry] = {}
+        entries: list[IndexEntry] = []
+        contents.sort(key=_by_topic)
+        segments = [segment for segment, _ in contents]
         try:
             with self._buffers.lend(_size_bound(contents, zone)) as stream:
                 writer = BatchObjectWriter(stream)
-                contents.sort(key=_by_topic)
-                # Each is encoded and written while its records are in the processor's cache.
-                while contents:
-                    segment, rows = contents.pop(0)
-                    entries[segment] = writer.encode(rows, **self._described(segment, zone))
-                    del rows  # nobody else may need the records any more
-                    self._outcomes.segment_encoded(segment)
+                entries = writer.encode(
+                    [(rows, segment.topic, segment.partition) for segment, rows in contents],
+                    self._codec,
+                    destination_zone=zone,
+                    producer_id=self._producer_id,
+                )
                 object_bytes = writer.finish()
-                self._outcomes.object_encoded(batch, object_bytes)
+                self._outcomes.object_encoded(batch, segments, object_bytes)
+                while contents:  # not all in one step, nor under a lock: they may be a million
+                    contents.pop()
                 with stream.getbuffer()[:object_bytes] as data:
-                    self._put(batch, data, list(entries.values()))
+                    self._put(batch, data, entries)
         except Exception as error:  # noqa: BLE001  (every failure goes to the records' reports)
             self._outcomes.upload_failed(batch, error, object_bytes)
             return
-        parts = {segment: entry.part for segment, entry in entries.items()}
+        parts = {s: entry.part for s, entry in zip(segments, entries, strict=True)}
         self._outcomes.uploaded(batch, parts, object_bytes)
 
     def _put(self, batch: Batch, data: memoryview, entries: list[IndexEntry]) -> None:
@@ -221,7 +222,14 @@ class Uploader:
         if rows is None:
             return
         try:
-            encoded = encode_object_segment(rows, **self._described(segment, ""))
+            encoded = encode_object_segment(
+                rows,
+                self._codec,
+                topic=segment.topic,
+                partition=segment.partition,
+                destination_zone="",
+                producer_id=self._producer_id,
+            )
             data = b"".join(encoded.chunks)
         except Exception as error:  # noqa: BLE001  (the failure goes to the records' reports)
             self._outcomes.inline_failed(segment, error)
@@ -237,16 +245,6 @@ class Uploader:
             producer_id=self._producer_id,
         )
         self._outcomes.inline_encoded(segment, part, data)
-
-    def _described(self, segment: SealedSegment, destination_zone: str) -> dict[str, Any]:
-        """What the encoder is told besides the records."""
-        return {
-            "codec": self._codec,
-            "topic": segment.topic,
-            "partition": segment.partition,
-            "destination_zone": destination_zone,
-            "producer_id": self._producer_id,
-        }
 
 
 def _size_bound(contents: Iterable[tuple[SealedSegment, Rows]], zone: str) -> int:

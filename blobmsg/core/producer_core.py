@@ -3,8 +3,8 @@
 Decides everything about batches, order, deadlines and memory; never calls out. The shell
 (`blobmsg.producer`) appends records to open segments, tells events, and does the returned actions
 in order. Events: `seal`, `seal_all`, `tick`, `inline_encoded`, `uploaded`, `upload_failed`,
-`segment_encoded`, `object_encoded`, `object_released`, `acknowledged`, `rejected`,
-`record_settled`, `timed_out` (of the notifier), `records_reported`.
+`object_encoded`, `object_released`, `acknowledged`, `rejected`, `record_settled`, `timed_out` (of
+the notifier), `records_reported`.
 """
 
 from __future__ import annotations
@@ -207,15 +207,18 @@ class ProducerCore:
         self.memory.charge_object(batch.size_bytes)
         return True
 
-    def segment_encoded(self, segment: SealedSegment) -> None:
-        """A segment is in its object; records that nobody waits for live on in that alone."""
-        if not segment.has_callbacks:
-            self._free_records(segment)
+    def object_encoded(
+        self, batch: Batch, encoded: Iterable[SealedSegment], object_bytes: int
+    ) -> None:
+        """The batch's object is built of these segments.
 
-    def object_encoded(self, batch: Batch, object_bytes: int) -> None:
-        """The batch's object is built."""
+        Records that nobody waits for live on in it alone.
+        """
         self._end_reservation(batch)
         self.memory.charge_object(object_bytes)
+        for segment in encoded:
+            if not segment.has_callbacks:
+                self._free_records(segment)
 
     def object_released(self, batch: Batch, size_bytes: int) -> None:
         """The batch's upload has ended: its object's bytes (0: never built) are free again."""

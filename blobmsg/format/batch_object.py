@@ -47,13 +47,13 @@ from blobmsg.format.segment import (
     MAX_SEGMENT_BYTES,
     pack_segment,
     segment_chunks,
-    write_segment,
+    write_segments,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from blobmsg.format.segment import Columns, Rows
+    from blobmsg.format.segment import Columns, Rows, WrittenSegment
 
 __all__ = [
     "MAX_INDEX_BYTES",
@@ -334,25 +334,24 @@ class BatchObjectWriter:
         stream.writelines(segment.chunks)
         if stream.tell() != place + segment.length_bytes:
             raise FormatError("a segment's chunks are not as long as it says")
-        return self._enter(segment, place)
+        byte_range = ByteRange(place, segment.length_bytes)
+        with stream.getbuffer()[place : byte_range.end] as written:
+            checksum = crc32(written)  # while it is in the processor's cache
+        return self._enter(_entry(segment, byte_range, checksum))
 
     def encode(
         self,
-        columns: Columns | Rows,
+        segments: Sequence[tuple[Columns | Rows, str, int]],
         codec: Codec,
         *,
-        topic: str,
-        partition: int,
         destination_zone: str,
         producer_id: bytes,
-    ) -> IndexEntry:
-        """Encode records and write them as the next segment; as `add(encode_object_segment(…))`.
+    ) -> list[IndexEntry]:
+        """Encode records and write them as the next segments.
 
         Args:
-            columns: See `encode_object_segment`.
-            codec: Likewise.
-            topic: Likewise.
-            partition: Likewise.
+            segments: Of each its records, topic and partition; in the order of `add`.
+            codec: See `encode_object_segment`.
             destination_zone: Likewise.
             producer_id: Likewise.
 
@@ -360,14 +359,35 @@ class BatchObjectWriter:
             FormatError: As there, and as `add`.
             UnsupportedFormatError: As there.
         """
-        stream, place = self._stream, self._stream.tell()
-        written = None
-        if codec is Codec.NONE:
-            with stream.getbuffer() as target:
-                written = write_segment(columns, target, place)
-        if written is None:
-            return self.add(
-                encode_object_segment(
+        stream = self._stream
+        entries: list[IndexEntry] = []
+        while len(entries) < len(segments):
+            rest, place = segments[len(entries) :], stream.tell()
+            written: list[WrittenSegment] = []
+            if codec is Codec.NONE:
+                with stream.getbuffer() as target:
+                    written = write_segments([columns for columns, _, _ in rest], target, place)
+            for (columns, topic, partition), found in zip(rest, written, strict=False):
+                byte_range = ByteRange(place, found.length_bytes)
+                place = byte_range.end
+                stream.seek(place)
+                entry = IndexEntry(
+                    topic,
+                    partition,
+                    destination_zone,
+                    byte_range,
+                    len(columns),
+                    codec,
+                    found.length_bytes,
+                    found.checksum,
+                    found.first_timestamp_ms,
+                    found.last_timestamp_ms,
+                    producer_id,
+                )
+                entries.append(self._enter(entry))
+            if not written:
+                columns, topic, partition = rest[0]
+                segment = encode_object_segment(
                     columns,
                     codec,
                     topic=topic,
@@ -375,33 +395,15 @@ class BatchObjectWriter:
                     destination_zone=destination_zone,
                     producer_id=producer_id,
                 )
-            )
-        length_bytes, first_ms, last_ms = written
-        stream.seek(place + length_bytes)
-        segment = EncodedSegment(
-            topic,
-            partition,
-            destination_zone,
-            (),
-            length_bytes,
-            len(columns),
-            codec,
-            length_bytes,
-            first_ms,
-            last_ms,
-            producer_id,
-        )
-        return self._enter(segment, place)
+                entries.append(self.add(segment))
+        return entries
 
-    def _enter(self, segment: EncodedSegment, place: int) -> IndexEntry:
-        """Make the index entry of a segment that was just written, and align what comes next."""
-        stream = self._stream
-        with stream.getbuffer() as written:  # while it is in the processor's cache
-            entry = _entry(segment, ByteRange(place, segment.length_bytes), written)
+    def _enter(self, entry: IndexEntry) -> IndexEntry:
+        """Note a segment that was just written, and align what comes next."""
         if self._entries and _place_in_object(entry) < _place_in_object(self._entries[-1]):
             raise FormatError("an object's segments are sorted by zone, topic and partition")
         self._entries.append(entry)
-        stream.write(bytes(-segment.length_bytes % 8))
+        self._stream.write(bytes(-entry.byte_range.length % 8))
         return entry
 
     def finish(self) -> int:
@@ -501,7 +503,7 @@ def _place_in_object(segment: EncodedSegment | IndexEntry) -> tuple[str, str, in
     return segment.destination_zone, segment.topic, segment.partition
 
 
-def _entry(segment: EncodedSegment, byte_range: ByteRange, written: memoryview) -> IndexEntry:
+def _entry(segment: EncodedSegment, byte_range: ByteRange, checksum: int) -> IndexEntry:
     return IndexEntry(
         segment.topic,
         segment.partition,
@@ -510,7 +512,7 @@ def _entry(segment: EncodedSegment, byte_range: ByteRange, written: memoryview) 
         segment.records,
         segment.codec,
         segment.uncompressed_bytes,
-        crc32(written[byte_range.start : byte_range.end]),
+        checksum,
         segment.first_timestamp_ms,
         segment.last_timestamp_ms,
         segment.producer_id,

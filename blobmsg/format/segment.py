@@ -39,10 +39,11 @@ import struct
 import sys
 from array import array
 from dataclasses import dataclass, field
-from itertools import accumulate, repeat
+from itertools import accumulate, repeat, takewhile
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from blobmsg.format.checksum import CRC32_ADDRESS, crc32
 from blobmsg.format.codec import MAX_BLOCK_BYTES
 from blobmsg.format.errors import FormatError, UnsupportedFormatError
 from blobmsg.format.fields import FieldReader
@@ -50,6 +51,7 @@ from blobmsg.format.headers import Header, Headers, decode_headers, encode_heade
 from blobmsg.native import native
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from mmap import mmap
 
 __all__ = [
@@ -63,13 +65,14 @@ __all__ = [
     "Rows",
     "Segment",
     "SegmentLayout",
+    "WrittenSegment",
     "decode_segment",
     "encode_segment",
     "pack_segment",
     "segment_bytes_bound",
     "segment_chunks",
     "segment_layout",
-    "write_segment",
+    "write_segments",
 ]
 
 SEGMENT_MAGIC = b"BMSG"
@@ -217,28 +220,44 @@ def pack_segment(columns: Columns | Rows) -> tuple[bytes, int, int] | None:
     return packed
 
 
-def write_segment(
-    columns: Columns | Rows, target: memoryview, place: int
-) -> tuple[int, int, int] | None:
-    """Encode records as one segment into memory, in C.
+def write_segments(
+    segments: Sequence[Columns | Rows], target: memoryview, place: int
+) -> list[WrittenSegment]:
+    """Encode records as segments into memory, one behind the other, in C.
 
     Args:
-        columns: As in `encode_segment`.
+        segments: Of each its records, as in `encode_segment`.
         target: Writable bytes.
-        place: Where in them the segment begins.
+        place: Where in them the first segment begins.
 
     Returns:
-        The segment's length in bytes and the earliest and the latest timestamp in ms; None as in
-        `pack_segment`, or there is not enough room.
+        What was written, for the first ones of them: those behind may need another call. For none,
+        when that is not built, or there is no room or something wrong about the first one:
+        `segment_chunks` says what.
 
-    Threads: As `pack_segment`.
+    Threads: As `pack_segment`. The GIL is released once for all of them.
     """
-    if native is None or not _are_columns(columns):
-        return None
-    written: tuple[int, int, int] | None = native.write_segment(
-        target, place, *_native_arguments(columns)
-    )
-    return written
+    if native is None:
+        return []
+    arguments = [_native_arguments(columns) for columns in takewhile(_are_columns, segments)]
+    written = native.write_segments(target, place, arguments, CRC32_ADDRESS)
+    found: list[WrittenSegment] = []
+    for length_bytes, first_ms, last_ms, checksum in written:
+        end = place + length_bytes
+        if checksum is None:
+            checksum = crc32(target[place:end])
+        found.append(WrittenSegment(length_bytes, first_ms, last_ms, checksum))
+        place = end
+    return found
+
+
+class WrittenSegment(NamedTuple):
+    """A segment in memory: its length, earliest and latest timestamp in ms, and CRC-32."""
+
+    length_bytes: int
+    first_timestamp_ms: int
+    last_timestamp_ms: int
+    checksum: int
 
 
 def _are_columns(columns: Columns | Rows) -> bool:

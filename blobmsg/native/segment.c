@@ -1,6 +1,8 @@
-/* Records laid out as one segment; blobmsg/format/segment.py describes it and is the twin.
+/* Records laid out as segments; blobmsg/format/segment.py describes them and is the twin.
  *
- * A segment is read in one pass over its objects under the GIL, and copied without it.
+ * A segment is read in one pass over its objects under the GIL. The copy and the checksum need no
+ * GIL, and those of a whole batch come in one go: each time that a thread takes the GIL back it
+ * waits for 5 ms while the application computes.
  */
 
 #include "native.h"
@@ -12,6 +14,8 @@
 #define VALUES 4
 #define VALUE_NULLS 8
 #define HEADER_BYTES 32
+/* Plans take 40 bytes per record; a batch of more records than this goes in several calls. */
+#define MAX_RECORDS_AT_ONCE 65536
 
 typedef struct {
     const char *data; /* NULL for null */
@@ -31,6 +35,21 @@ typedef struct {
     Py_ssize_t headers_bytes;
 } Plan;
 
+/* Records wait in memory, not in the cache: fetched this many cells before they are needed. */
+#define OBJECTS_AHEAD 16
+#define DATA_AHEAD 2
+#define MAX_DATA_AHEAD_BYTES 1024
+
+static void prefetch(const void *start, Py_ssize_t size)
+{
+#ifdef __GNUC__
+    for (Py_ssize_t place = 0; place < size; place += 64)
+        __builtin_prefetch((const char *)start + place);
+#else
+    (void)start, (void)size;
+#endif
+}
+
 static Py_ssize_t padded(Py_ssize_t size)
 {
     return (size + 7) & ~(Py_ssize_t)7;
@@ -42,6 +61,8 @@ static int read_column(Column *column, PyObject *list, Py_ssize_t start, Py_ssiz
 {
     for (Py_ssize_t index = 0; index < records; index++) {
         PyObject *cell = PyList_GET_ITEM(list, start + index * step);
+        if (index + OBJECTS_AHEAD < records)
+            prefetch(PyList_GET_ITEM(list, start + (index + OBJECTS_AHEAD) * step), 1);
         if (PyBytes_Check(cell)) {
             column->cells[index].data = PyBytes_AS_STRING(cell);
             column->cells[index].size = PyBytes_GET_SIZE(cell);
@@ -111,6 +132,8 @@ static char *write_column(char *place, const char *start, const Column *column, 
     place = pad(place, start);
     for (Py_ssize_t index = 0; index < records; index++) {
         const Cell *cell = &column->cells[index];
+        if (index + DATA_AHEAD < records)
+            prefetch(cell[DATA_AHEAD].data, Py_MIN(cell[DATA_AHEAD].size, MAX_DATA_AHEAD_BYTES));
         if (cell->size)
             memcpy(place, cell->data, cell->size);
         place += cell->size;
@@ -208,41 +231,90 @@ static PyObject *encode_segment(PyObject *Py_UNUSED(module), PyObject *args)
     return result;
 }
 
-/* (target, place, and as encode_segment) -> (length, first timestamp, last timestamp), or None */
-static PyObject *write_segment(PyObject *Py_UNUSED(module), PyObject *args)
+typedef uint32_t (*Crc32)(uint32_t crc, const unsigned char *data, uint32_t size);
+
+/* The first plans that can be written into so many bytes; -1 for an exception. */
+static Py_ssize_t make_plans(Plan *plans, PyObject *segments, Py_ssize_t room)
+{
+    Py_ssize_t count = 0, records = 0;
+    while (count < PyList_GET_SIZE(segments) && records < MAX_RECORDS_AT_ONCE) {
+        PyObject *arguments = PyList_GET_ITEM(segments, count);
+        if (!PyTuple_Check(arguments)) {
+            PyErr_SetString(PyExc_TypeError, "a segment is a tuple of arguments");
+            return -1;
+        }
+        int can = make_plan(&plans[count], arguments);
+        if (can < 0)
+            return -1;
+        if (!can || plans[count].length > room)
+            break;
+        room -= plans[count].length;
+        records += plans[count++].records;
+    }
+    return count;
+}
+
+static PyObject *written_segments(const Plan *plans, const uint32_t *checksums, Py_ssize_t count)
+{
+    PyObject *result = PyList_New(count);
+    for (Py_ssize_t index = 0; result != NULL && index < count; index++) {
+        const Plan *plan = &plans[index];
+        PyObject *checksum =
+            checksums ? PyLong_FromUnsignedLong(checksums[index]) : Py_NewRef(Py_None);
+        PyObject *written = checksum ? Py_BuildValue("(nLLN)", plan->length, (long long)plan->first,
+                                                     (long long)plan->last, checksum)
+                                     : NULL;
+        if (written == NULL)
+            Py_CLEAR(result);
+        else
+            PyList_SET_ITEM(result, index, written);
+    }
+    return result;
+}
+
+/* (target, place, [arguments of encode_segment, ...], address of zng_crc32 or 0)
+ * -> [(length, first timestamp, last timestamp, CRC-32 or None), ...] of those that were written:
+ * the first ones, one behind the other, none when only the twin can say what is wrong */
+static PyObject *write_segments(PyObject *Py_UNUSED(module), PyObject *args)
 {
     Py_buffer target;
     Py_ssize_t place;
-    PyObject *own = PyTuple_GetSlice(args, 0, 2), *rest = PyTuple_GetSlice(args, 2, PY_SSIZE_T_MAX);
-    if (own == NULL || rest == NULL || !PyArg_ParseTuple(own, "w*n", &target, &place)) {
-        Py_XDECREF(own);
-        Py_XDECREF(rest);
+    PyObject *segments, *result = NULL;
+    unsigned long long address;
+    if (!PyArg_ParseTuple(args, "w*nO!K", &target, &place, &PyList_Type, &segments, &address))
         return NULL;
+    Crc32 crc32 = (Crc32)(uintptr_t)address;
+    Py_ssize_t size = PyList_GET_SIZE(segments);
+    Plan *plans = PyMem_Calloc(size, sizeof *plans);
+    uint32_t *checksums = PyMem_New(uint32_t, size);
+    if (plans == NULL || checksums == NULL)
+        PyErr_NoMemory();
+    else {
+        Py_ssize_t room = place < 0 ? -1 : target.len - place;
+        Py_ssize_t count = make_plans(plans, segments, room);
+        if (count >= 0) {
+            char *start = (char *)target.buf + place;
+            Py_BEGIN_ALLOW_THREADS
+            for (Py_ssize_t index = 0; index < count; start += plans[index++].length) {
+                write_plan(&plans[index], start);
+                if (crc32)
+                    checksums[index] = crc32(0, (unsigned char *)start, plans[index].length);
+            }
+            Py_END_ALLOW_THREADS
+            result = written_segments(plans, crc32 ? checksums : NULL, count);
+        }
+        for (Py_ssize_t index = 0; index < size; index++)
+            free_plan(&plans[index]);
     }
-    Plan plan = {0};
-    PyObject *result = NULL;
-    int can = make_plan(&plan, rest);
-    if (can == 0)
-        result = Py_NewRef(Py_None);
-    else if (can > 0 && (place < 0 || place > target.len || plan.length > target.len - place))
-        result = Py_NewRef(Py_None);
-    else if (can > 0) {
-        char *start = (char *)target.buf + place;
-        Py_BEGIN_ALLOW_THREADS
-        write_plan(&plan, start);
-        Py_END_ALLOW_THREADS
-        result = Py_BuildValue("(nLL)", plan.length, (long long)plan.first, (long long)plan.last);
-    }
-    free_plan(&plan);
+    PyMem_Free(plans);
+    PyMem_Free(checksums);
     PyBuffer_Release(&target);
-    Py_DECREF(own);
-    Py_DECREF(rest);
     return result;
 }
 
 static PyMethodDef functions[] = {
     {"encode_segment", encode_segment, METH_VARARGS, NULL},
-    {"write_segment", write_segment, METH_VARARGS, NULL},
+    {"write_segments", write_segments, METH_VARARGS, NULL},
     {NULL},
 };
 

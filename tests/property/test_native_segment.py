@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blobmsg.format import Columns, FormatError, encode_segment, segment_chunks
-from blobmsg.format.segment import NARROW, WIDE, Rows, pack_segment, write_segment
+from blobmsg.format.segment import NARROW, WIDE, Rows, WrittenSegment, pack_segment, write_segments
 from blobmsg.native import native
 from tests.helpers.format_strategies import record_lists, to_columns
 
@@ -27,25 +28,70 @@ def to_rows(records: list[Record], width: int) -> Rows:
     return Rows(cells, width)
 
 
-@given(record_lists(), st.sampled_from([NARROW, WIDE]), st.integers(0, 20))
+@given(record_lists(), st.sampled_from([NARROW, WIDE]))
 @settings(deadline=None)
-def test_c_and_python_write_the_same_bytes(records: list[Record], width: int, place: int) -> None:
+def test_c_and_python_write_the_same_bytes(records: list[Record], width: int) -> None:
     columns = to_columns(records)
     if width == NARROW:
         columns.headers = None
     rows = to_rows(records, width)
-    chunks, length_bytes = segment_chunks(columns)
+    chunks, _ = segment_chunks(columns)
     expected = b"".join(chunks)
     times = sorted(columns.timestamps_ms)
 
     assert pack_segment(columns) == (expected, times[0], times[-1])
     assert pack_segment(rows) == (expected, times[0], times[-1])
-    target = bytearray(b"\xaa" * (place + length_bytes + 9))
-    with memoryview(target) as view:
-        assert write_segment(rows, view, place) == (length_bytes, times[0], times[-1])
-    assert target[place : place + length_bytes] == expected
+
+
+@given(
+    st.lists(record_lists(), min_size=1, max_size=4),
+    st.sampled_from([NARROW, WIDE]),
+    st.integers(0, 20),
+    st.booleans(),
+)
+@settings(deadline=None)
+def test_c_writes_segments_one_behind_the_other(
+    segments: list[list[Record]], width: int, place: int, has_crc32: bool
+) -> None:
+    rows = [to_rows(records, width) for records in segments]
+    expected: list[bytes] = []
+    said: list[WrittenSegment] = []
+    for one in rows:
+        data = b"".join(segment_chunks(one)[0])
+        times = sorted(one.timestamps_ms)
+        expected.append(data)
+        said.append(WrittenSegment(len(data), times[0], times[-1], zlib.crc32(data)))
+    expected_bytes = b"".join(expected)
+
+    target = bytearray(b"\xaa" * (place + len(expected_bytes) + 9))
+    with memoryview(target) as view, pytest.MonkeyPatch.context() as monkeypatch:
+        if not has_crc32:
+            monkeypatch.setattr("blobmsg.format.segment.CRC32_ADDRESS", 0)
+        assert write_segments(rows, view, place) == said
+    end = place + len(expected_bytes)
+    assert target[place:end] == expected_bytes
     assert target[:place] == b"\xaa" * place
-    assert target[place + length_bytes :] == b"\xaa" * 9
+    assert target[end:] == b"\xaa" * 9
+
+
+def test_the_segments_before_a_wrong_one_are_written() -> None:
+    good, wrong = Columns([b"k"], [b"v"], [1]), Columns(["k"], [b"v"], [1])  # type: ignore[list-item]
+    data = encode_segment(good)
+    target = bytearray(3 * len(data))
+
+    with memoryview(target) as view:
+        assert [found.length_bytes for found in write_segments([good, wrong, good], view, 0)] == [
+            len(data)
+        ]
+    assert target == data + bytes(2 * len(data))
+
+
+def test_segments_with_very_many_records_take_several_calls() -> None:
+    many = Columns([None] * 40_000, [None] * 40_000, [0] * 40_000)
+    target = bytearray(3 * len(encode_segment(many)))
+
+    with memoryview(target) as view:
+        assert len(write_segments([many] * 3, view, 0)) == 2
 
 
 @pytest.mark.parametrize(
@@ -66,7 +112,7 @@ def test_what_is_wrong_is_left_to_python(columns: Columns) -> None:
 
     assert pack_segment(columns) is None
     with memoryview(target) as view:
-        assert write_segment(columns, view, 0) is None
+        assert write_segments([columns], view, 0) == []
     assert target == bytes(200)
     with pytest.raises((FormatError, TypeError)):
         encode_segment(columns)
@@ -87,7 +133,7 @@ def test_what_does_not_fit_writes_nothing(place: int) -> None:
     target = bytearray(b"\xaa" * length_bytes)
 
     with memoryview(target) as view:
-        assert write_segment(columns, view, place) is None
+        assert write_segments([columns], view, place) == []
     assert target == b"\xaa" * length_bytes
 
 
@@ -111,4 +157,4 @@ def test_read_only_memory_is_refused() -> None:
     columns = Columns([b"k"], [b"v"], [1])
 
     with pytest.raises((TypeError, BufferError)):
-        write_segment(columns, memoryview(bytes(200)), 0)
+        write_segments([columns], memoryview(bytes(200)), 0)

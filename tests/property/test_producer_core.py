@@ -220,10 +220,8 @@ class ProducerMachine(RuleBasedStateMachine):
         self.encode_object(upload)
 
     def encode_object(self, upload: Upload) -> None:
-        for segment in upload.segments:
-            self.core.segment_encoded(segment)
         upload.object_bytes = 1 + upload.batch.size_bytes
-        self.core.object_encoded(upload.batch, upload.object_bytes)
+        self.core.object_encoded(upload.batch, upload.segments, upload.object_bytes)
 
     @precondition(lambda self: self.uploads)
     @rule(data=st.data(), succeeds=st.sampled_from([True, True, True, False]))

@@ -202,8 +202,7 @@ def test_records_are_held_until_they_are_reported() -> None:
     memory = made.core.memory
     assert (memory.records, memory.held_bytes) == (1, 6 + CHARGE_BYTES_PER_RECORD)
 
-    made.core.segment_encoded(segment)
-    made.core.object_encoded(batch_of(segment), 80)
+    made.core.object_encoded(batch_of(segment), [segment], 80)
     # The callback wants the record back.
     assert memory.held_bytes == 6 + CHARGE_BYTES_PER_RECORD + 80
     made.core.object_released(batch_of(segment), 80)
@@ -218,9 +217,7 @@ def test_records_nobody_waits_for_live_on_in_their_object_alone() -> None:
         made.append(b"v" * 90)
     (segment,) = sealed(made)
 
-    made.core.segment_encoded(segment)
-    assert made.core.memory.held_bytes == 1024
-    made.core.object_encoded(batch_of(segment), 80)
+    made.core.object_encoded(batch_of(segment), [segment], 80)
 
     assert made.core.memory.held_bytes == 80 + 1024  # and what is left of the segment
     assert segment.rows.values == []
@@ -236,8 +233,7 @@ def test_records_that_time_out_while_their_object_is_encoded_are_released_once()
     made.core.tick(DEADLINE_MS, 0)
 
     made.core.records_reported([segment])
-    made.core.segment_encoded(segment)
-    made.core.object_encoded(batch_of(segment), 80)
+    made.core.object_encoded(batch_of(segment), [segment], 80)
     made.core.object_released(batch_of(segment), 80)
 
     assert (made.core.memory.records, made.core.memory.records_bytes) == (0, 0)
@@ -248,8 +244,7 @@ def test_records_with_callbacks_keep_their_columns_until_then() -> None:
     made.append(b"12345", callback=heard)
     (segment,) = sealed(made)
 
-    made.core.segment_encoded(segment)
-    made.core.object_encoded(batch_of(segment), 80)
+    made.core.object_encoded(batch_of(segment), [segment], 80)
     assert segment.rows.values == [b"12345"]
     made.core.records_reported([segment])
     assert segment.rows.values == []
@@ -292,7 +287,7 @@ def test_a_batch_is_charged_from_the_moment_it_may_be_encoded() -> None:
 
     assert made.core.reserve_object(batch, 0)
     assert memory.object_bytes == batch.size_bytes
-    made.core.object_encoded(batch, 80)
+    made.core.object_encoded(batch, [segment], 80)
     assert memory.object_bytes == 80
     made.core.object_released(batch, 80)
     assert memory.object_bytes == 0
