@@ -68,6 +68,15 @@ class Cluster:
             return {"bootstrap.servers": self._stack.bootstrap_servers}
         return {**self._stack.conf(f"{self._prefix}/{area}"), "blobmsg.zone": "az1"}
 
+    @property
+    def servers(self) -> dict[str, list[int]]:
+        """Processes of `brokers` and `store`; none where Linux does not tell their CPU."""
+        pids: dict[str, list[int]] = {}
+        for node in self._stack.nodes:
+            if node.pid is not None and Path(f"/proc/{node.pid}/stat").exists():
+                pids.setdefault("brokers" if node.is_broker else "store", []).append(node.pid)
+        return pids
+
     def create_topic(self, name: str) -> str:
         """Make a topic and return its full name; returns when it has leaders."""
         # The stock stubs forget to export it.

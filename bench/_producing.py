@@ -67,6 +67,7 @@ def measure(
     seed: int,
     call: str,
     with_callback: bool,
+    servers: dict[str, list[int]],
 ) -> dict[str, Any]:
     """Produce all records and say what it took.
 
@@ -79,6 +80,7 @@ def measure(
         seed: Of the records.
         call: `produce` or `produce_batch`.
         with_callback: Whether every record has a delivery callback.
+        servers: Processes whose CPU is measured as well.
     """
     keys, values = make_records(records, seed)
     statistics: dict[str, int] = {}
@@ -98,7 +100,7 @@ def measure(
     gc.collect()
     gc.freeze()  # the records are no garbage to look through
 
-    watch = Stopwatch()
+    watch = Stopwatch(servers)
     if call == "produce_batch":
         _in_batches(producer, topic, batches, callback)
     else:

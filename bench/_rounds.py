@@ -148,7 +148,11 @@ class Rounds:
             seed=self._seed,
             call=variant.call,
             with_callback=variant.with_callback,
+            servers=self._cluster.servers,
         )
+        for name in self._cluster.servers:
+            gibibytes = records * VALUE_BYTES / (1024 * MEBIBYTE)
+            figures[f"{name}_cpu_s_per_gib"] = figures[f"{name}_cpu_s"] / gibibytes
         figures["tx_share"] = figures["tx_bytes"] / (records * VALUE_BYTES)
         self._add(section, variant.name, records * VALUE_BYTES, figures, records)
 

@@ -30,13 +30,20 @@ def _client_rows(medians: Mapping[str, Figures], runs: Mapping[str, Sequence[Fig
             f"{figures['mib_per_cpu_s']:.1f}",
             f"{figures['cpu_us_per_record']:.2f}",
             f"1/{1 / figures['tx_share']:.0f}" if figures.get("tx_share") else "",
+            *(
+                f"{figures[name]:.1f}" if name in figures else "-"
+                for name in ("brokers_cpu_s_per_gib", "store_cpu_s_per_gib")
+            ),
         ]
         for name, figures in medians.items()
     ]
 
 
 _HEADERS = {
-    "produce": ["producing", "MiB/s", "min..max", "MiB/CPU-s", "CPU us/record", "tx_bytes/payload"],
+    "produce": [
+        *("producing", "MiB/s", "min..max", "MiB/CPU-s", "CPU us/record", "tx_bytes/payload"),
+        *("brokers' CPU s/GiB", "store's CPU s/GiB"),
+    ],
     "consume": ["consuming", "MiB/s", "min..max", "MiB/CPU-s", "CPU us/record"],
     "ceiling": ["raw PUT", "MiB/s", "min..max", "MiB/CPU-s"],
     "final": ["the sweep's best again", "MiB/s", "MiB/CPU-s", "CPU us/record"],

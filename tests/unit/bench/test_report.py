@@ -56,11 +56,12 @@ def run(mib_per_s: float, **more: Any) -> dict[str, Any]:
 
 
 def results() -> dict[str, Any]:
+    ours = {"tx_share": 0.001, "brokers_cpu_s_per_gib": 0.9, "store_cpu_s_per_gib": 1.42}
     runs: dict[str, Any] = {
         "sweep": {"linger.ms=5": [run(40.0)]},
         "produce": {
             "stock, best": [run(50.0, tx_share=1.0), run(40.0, tx_share=1.0)],
-            "blobmsg": [run(300.0, tx_share=0.001), run(500.0, tx_share=0.001)],
+            "blobmsg": [run(300.0, **ours), run(500.0, **ours)],
         },
         "ceiling": {"store, 4 parallel": [run(800.0)]},
     }
@@ -81,7 +82,9 @@ def test_the_terminal_shows_medians_spread_sweep_and_verdicts() -> None:
     text = terminal_text(results(), judge(results()["medians"]))
 
     ours = next(line for line in text.splitlines() if line.startswith("blobmsg"))
-    assert ours.split() == ["blobmsg", "400.0", "300..500", "800.0", "3.25", "1/1000"]
+    assert ours.split() == ["blobmsg", "400.0", "300..500", "800.0", "3.25", "1/1000", "0.9", "1.4"]
+    stock = next(line for line in text.splitlines() if line.startswith("stock, best"))
+    assert stock.split()[-2:] == ["-", "-"]  # nobody measured the servers there
     assert any(
         line.split() == ["linger.ms=5", "40.0", "80.0", "3.25"] for line in text.splitlines()
     )
@@ -98,6 +101,6 @@ def test_the_page_names_command_machine_and_verdicts() -> None:
 
     assert "- command: python -m bench.throughput" in text
     assert "- cpu: Some CPU, 2 cores" in text
-    assert "| blobmsg | 400.0 | 300..500 | 800.0 | 3.25 | 1/1000 |" in text
+    assert "| blobmsg | 400.0 | 300..500 | 800.0 | 3.25 | 1/1000 | 0.9 | 1.4 |" in text
     assert "| producing, wall, best call, times stock's best | 8.89 | >= 4.00 | PASS |" in text
     assert "| poll, CPU per record, times stock's | - | <= 1.30 | not measured |" in text
