@@ -27,6 +27,7 @@ from __future__ import annotations
 import io
 import struct
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from blobmsg.format.checksum import crc32
@@ -53,7 +54,7 @@ from blobmsg.format.segment import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from blobmsg.format.segment import Columns, Rows, WrittenSegment
+    from blobmsg.format.segment import Columns, Rows
 
 __all__ = [
     "MAX_INDEX_BYTES",
@@ -359,34 +360,13 @@ class BatchObjectWriter:
             FormatError: As there, and as `add`.
             UnsupportedFormatError: As there.
         """
-        stream = self._stream
         entries: list[IndexEntry] = []
         while len(entries) < len(segments):
-            rest, place = segments[len(entries) :], stream.tell()
-            written: list[WrittenSegment] = []
+            written: list[IndexEntry] = []
             if codec is Codec.NONE:
-                with stream.getbuffer() as target:
-                    written = write_segments([columns for columns, _, _ in rest], target, place)
-            for (columns, topic, partition), found in zip(rest, written, strict=False):
-                byte_range = ByteRange(place, found.length_bytes)
-                place = byte_range.end
-                stream.seek(place)
-                entry = IndexEntry(
-                    topic,
-                    partition,
-                    destination_zone,
-                    byte_range,
-                    len(columns),
-                    codec,
-                    found.length_bytes,
-                    found.checksum,
-                    found.first_timestamp_ms,
-                    found.last_timestamp_ms,
-                    producer_id,
-                )
-                entries.append(self._enter(entry))
+                written = self._encode_in_c(segments, len(entries), destination_zone, producer_id)
             if not written:
-                columns, topic, partition = rest[0]
+                columns, topic, partition = segments[len(entries)]
                 segment = encode_object_segment(
                     columns,
                     codec,
@@ -395,7 +375,42 @@ class BatchObjectWriter:
                     destination_zone=destination_zone,
                     producer_id=producer_id,
                 )
-                entries.append(self.add(segment))
+                written = [self.add(segment)]
+            entries += written
+        return entries
+
+    def _encode_in_c(
+        self,
+        segments: Sequence[tuple[Columns | Rows, str, int]],
+        first: int,
+        destination_zone: str,
+        producer_id: bytes,
+    ) -> list[IndexEntry]:
+        """Write segments from the first one on, as many as C writes in one go."""
+        stream, place = self._stream, self._stream.tell()
+        with stream.getbuffer() as target:
+            rest = (columns for columns, _, _ in islice(segments, first, None))
+            written = write_segments(rest, target, place)
+        entries: list[IndexEntry] = []
+        for number, found in enumerate(written, first):
+            columns, topic, partition = segments[number]
+            byte_range = ByteRange(place, found.length_bytes)
+            place = byte_range.end
+            stream.seek(place)
+            entry = IndexEntry(
+                topic,
+                partition,
+                destination_zone,
+                byte_range,
+                len(columns),
+                Codec.NONE,
+                found.length_bytes,
+                found.checksum,
+                found.first_timestamp_ms,
+                found.last_timestamp_ms,
+                producer_id,
+            )
+            entries.append(self._enter(entry))
         return entries
 
     def _enter(self, entry: IndexEntry) -> IndexEntry:

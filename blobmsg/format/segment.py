@@ -51,7 +51,7 @@ from blobmsg.format.headers import Header, Headers, decode_headers, encode_heade
 from blobmsg.native import native
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
     from mmap import mmap
 
 __all__ = [
@@ -221,7 +221,7 @@ def pack_segment(columns: Columns | Rows) -> tuple[bytes, int, int] | None:
 
 
 def write_segments(
-    segments: Sequence[Columns | Rows], target: memoryview, place: int
+    segments: Iterable[Columns | Rows], target: memoryview, place: int
 ) -> list[WrittenSegment]:
     """Encode records as segments into memory, one behind the other, in C.
 
