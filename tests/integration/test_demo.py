@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import time
+import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.helpers.demo import run_demo
+from tests.helpers.demo import processes_of, run_demo, start_demo
+from tests.helpers.records import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,12 +44,44 @@ def test_the_real_demo_runs_both_clients_and_leaves_the_stack_as_it_was(
     assert blob["producer_tx_bytes"] < plain["producer_tx_bytes"] / 2
     assert blob["bill"]["total_usd"] < plain["bill"]["total_usd"]
     assert _objects(stack) == 0
-    # Kafka drops deleted topics from its metadata a moment later.
+    _expect_no_topics(stack)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_ctrl_c_ends_the_real_demo_and_leaves_the_stack_as_it_was(
+    stack: lab.Stack, tmp_path: Path
+) -> None:
+    process = start_demo(
+        tmp_path, "--stack", "real", "--records", "60000", "--rate", "2000", environ=stack.environ()
+    )
+    try:
+        wait_until(lambda: bool(_objects(stack)), "an object is stored")
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=30)
+
+        assert process.returncode == 130
+        assert errors.endswith("blobmsg: interrupted\n")
+        assert "Traceback" not in output + errors
+        assert processes_of(tmp_path) == []
+        assert list(tmp_path.iterdir()) == []
+        assert _objects(stack) == 0
+        _expect_no_topics(stack)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _expect_no_topics(stack: lab.Stack) -> None:
+    """Wait: Kafka drops deleted topics from its metadata a moment later."""
     admin = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-    deadline = time.monotonic() + 20
-    while any(name.startswith("flights-") for name in admin.list_topics(timeout=10).topics):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(
+        lambda: (
+            not any(name.startswith("flights-") for name in admin.list_topics(timeout=10).topics)
+        ),
+        "the demo's topics are gone",
+        timeout_s=20,
+    )
 
 
 def _objects(stack: lab.Stack) -> int:
