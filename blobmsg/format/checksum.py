@@ -7,7 +7,7 @@ that package zlib serves. See `docs/decisions/0001-crc32.md` for the choice of C
 
 from __future__ import annotations
 
-import ctypes
+import sys
 import zlib
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _crc32: Callable[[Buffer, int], int] = zlib.crc32
-_address = 0
 try:
     from zlib_ng import zlib_ng
 except ImportError:  # no wheel for this platform
@@ -25,14 +24,23 @@ except ImportError:  # no wheel for this platform
 else:
     # Its stub names no type for the data.
     _crc32 = zlib_ng.crc32  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    # Its C function, which Linux and macOS let others see.
-    _function = getattr(ctypes.CDLL(zlib_ng.__file__), "zng_crc32", None)
-    _address = ctypes.cast(_function, ctypes.c_void_p).value or 0 if _function else 0
 
 __all__ = ["CRC32_ADDRESS", "crc32"]
 
+
+def _zlib_ng_address() -> int:
+    """Where zlib-ng's own function is; 0 where that can't be found, which costs only speed."""
+    try:
+        import ctypes  # some Pythons are built without
+
+        library = ctypes.CDLL(sys.modules["zlib_ng.zlib_ng"].__file__)
+        return ctypes.cast(library.zng_crc32, ctypes.c_void_p).value or 0
+    except (ImportError, KeyError, OSError, AttributeError):
+        return 0
+
+
 #: Of `uint32_t zng_crc32(uint32_t value, const uint8_t *data, uint32_t length)`; 0: not at hand.
-CRC32_ADDRESS: Final[int] = _address
+CRC32_ADDRESS: Final[int] = _zlib_ng_address()
 
 
 def crc32(data: Buffer, value: int = 0) -> int:

@@ -98,6 +98,8 @@ WIDE: Final = 5  # headers and what the producer keeps besides as well
 _PADDING = tuple(bytes(-length % 8) for length in range(8))
 # Shorter cells of a column are joined: a chunk costs 0.1 us, the copy of 256 bytes a tenth of it.
 _JOINED_BELOW_BYTES = 256
+# Of segments that C writes in one call: it takes 40 bytes per record meanwhile.
+_RECORDS_AT_ONCE: Final = 65_536
 _BIG_ENDIAN = sys.byteorder == "big"
 # Between a bitmap as text and the flags 0 and 1, in both directions.
 _TO_TEXT = bytes.maketrans(b"\0\1", b"01")
@@ -231,15 +233,22 @@ def write_segments(
         place: Where in them the first segment begins.
 
     Returns:
-        What was written, for the first ones of them: those behind may need another call. For none,
-        when that is not built, or there is no room or something wrong about the first one:
-        `segment_chunks` says what.
+        What was written, for the first ones of them: those behind may need another call, for one
+        takes about 65,536 records. For none, when that is not built, or there is no room or
+        something wrong about the first one: `segment_chunks` says what.
 
-    Threads: As `pack_segment`. The GIL is released once for all of them.
+    Threads: As `pack_segment`. The GIL is released once for all of them, and once more for each
+        where zlib-ng's function is not to be had.
     """
     if native is None:
         return []
-    arguments = [_native_arguments(columns) for columns in takewhile(_are_columns, segments)]
+    arguments: list[tuple[Any, ...]] = []
+    records = 0
+    for columns in takewhile(_are_columns, segments):
+        arguments.append(_native_arguments(columns))
+        records += len(columns)
+        if records >= _RECORDS_AT_ONCE:
+            break
     written = native.write_segments(target, place, arguments, CRC32_ADDRESS)
     found: list[WrittenSegment] = []
     for length_bytes, first_ms, last_ms, checksum in written:

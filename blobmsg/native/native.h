@@ -11,6 +11,9 @@
 #if PY_BIG_ENDIAN
 #error "the formats are little-endian: the Python code serves here"
 #endif
+#if SIZEOF_VOID_P < 8
+#error "lengths are added up in 64 bits: the Python code serves here"
+#endif
 
 /* Add the types and functions of a file to the module; -1 with an exception on failure. */
 int blobmsg_add_record_step(PyObject *module);

@@ -1,8 +1,8 @@
 /* Records laid out as segments; blobmsg/format/segment.py describes them and is the twin.
  *
  * A segment is read in one pass over its objects under the GIL. The copy and the checksum need no
- * GIL, and those of a whole batch come in one go: each time that a thread takes the GIL back it
- * waits for 5 ms while the application computes.
+ * GIL, and those of all segments of a call come in one go: each time that a thread takes the GIL
+ * back it waits for 5 ms while the application computes.
  */
 
 #include "native.h"
@@ -14,8 +14,6 @@
 #define VALUES 4
 #define VALUE_NULLS 8
 #define HEADER_BYTES 32
-/* Plans take 40 bytes per record; a batch of more records than this goes in several calls. */
-#define MAX_RECORDS_AT_ONCE 65536
 
 typedef struct {
     const char *data; /* NULL for null */
@@ -236,8 +234,8 @@ typedef uint32_t (*Crc32)(uint32_t crc, const unsigned char *data, uint32_t size
 /* The first plans that can be written into so many bytes; -1 for an exception. */
 static Py_ssize_t make_plans(Plan *plans, PyObject *segments, Py_ssize_t room)
 {
-    Py_ssize_t count = 0, records = 0;
-    while (count < PyList_GET_SIZE(segments) && records < MAX_RECORDS_AT_ONCE) {
+    Py_ssize_t count = 0;
+    while (count < PyList_GET_SIZE(segments)) {
         PyObject *arguments = PyList_GET_ITEM(segments, count);
         if (!PyTuple_Check(arguments)) {
             PyErr_SetString(PyExc_TypeError, "a segment is a tuple of arguments");
@@ -248,8 +246,7 @@ static Py_ssize_t make_plans(Plan *plans, PyObject *segments, Py_ssize_t room)
             return -1;
         if (!can || plans[count].length > room)
             break;
-        room -= plans[count].length;
-        records += plans[count++].records;
+        room -= plans[count++].length;
     }
     return count;
 }

@@ -86,6 +86,17 @@ def test_the_segments_before_a_wrong_one_are_written() -> None:
     assert target == data + bytes(2 * len(data))
 
 
+def test_segments_go_as_far_as_there_is_room() -> None:
+    one = Columns([b"k"], [bytes(100)], [1])
+    data = encode_segment(one)
+    room = len(data) * 3 // 2
+    target = bytearray(b"\xaa" * (2 * len(data)))
+
+    with memoryview(target) as view, view[:room] as limited:
+        assert len(write_segments([one, one], limited, 0)) == 1
+    assert target == data + b"\xaa" * len(data)
+
+
 def test_segments_with_very_many_records_take_several_calls() -> None:
     many = Columns([None] * 40_000, [None] * 40_000, [0] * 40_000)
     target = bytearray(3 * len(encode_segment(many)))

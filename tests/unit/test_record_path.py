@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from blobmsg import BlobProducer
+from blobmsg.uploader import Uploader
 from tests.helpers.pipeline import TOPIC, RunningProducer, check_order
 
 if TYPE_CHECKING:
@@ -202,3 +203,20 @@ def test_a_subclass_that_forgot_to_call_init_is_told_so() -> None:
     ):
         with pytest.raises(RuntimeError, match="has not been initialized"):
             call()
+
+
+@pytest.mark.parametrize("listens", [False, True], ids=["nobody listens", "somebody listens"])
+def test_records_live_on_in_their_object_alone_unless_somebody_listens(
+    running: RunningProducer, monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    value = b"v" * 1000
+    before = sys.getrefcount(value)
+    during: list[int] = []
+    monkeypatch.setattr(Uploader, "_put", lambda *_: during.append(sys.getrefcount(value)))
+
+    for _ in range(10):
+        running.produce(value, callback=Told().hear if listens else None)
+    running.flush(10)
+
+    (found,) = during
+    assert found - before == (10 if listens else 0)

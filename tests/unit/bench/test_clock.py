@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
+
+import pytest
 
 from bench._clock import Stopwatch
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_the_cpu_of_servers_is_told_by_their_name() -> None:
     watch = Stopwatch({"brokers": [os.getpid()], "store": []})
     began = time.process_time()

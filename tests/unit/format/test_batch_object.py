@@ -74,6 +74,37 @@ def test_segments_lie_by_zone_topic_and_partition_and_entries_as_given() -> None
     assert decode_batch_object_index(data, len(data)) == by_place
 
 
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+@pytest.mark.parametrize("room", ["enough", "for one and a half", "none"])
+@pytest.mark.parametrize("records", [3, 40_000])  # C takes 65,536 at a time
+def test_encoding_all_is_adding_each(records: int, room: str, codec: Codec) -> None:
+    contents = [
+        (Columns([b"%d" % n] * records, [None] * records, [n] * records), "orders", n)
+        for n in range(4)
+    ]
+    segments = [
+        encode_object_segment(
+            columns,
+            codec,
+            topic=topic,
+            partition=partition,
+            destination_zone="az1",
+            producer_id=PRODUCER,
+        )
+        for columns, topic, partition in contents
+    ]
+    expected, expected_entries = encode_batch_object(segments)
+    room_bytes = {"enough": len(expected), "for one and a half": len(expected) * 3 // 8, "none": 0}
+    stream = io.BytesIO(bytes(room_bytes[room]))
+
+    writer = BatchObjectWriter(stream)
+    entries = writer.encode(contents, codec, destination_zone="az1", producer_id=PRODUCER)
+
+    assert writer.finish() == len(expected)
+    assert entries == expected_entries
+    assert stream.getvalue()[: len(expected)] == expected
+
+
 def test_segments_of_one_partition_keep_their_order() -> None:
     segments = [segment_of(value=bytes((i,)) * 50) for i in range(5)]
 
