@@ -259,7 +259,10 @@ def _make_folder(folder: Path) -> None:
         missing.append(folder)
         folder = folder.parent
     for path in reversed(missing):
-        path.mkdir(exist_ok=True)
+        # Another client has made it, and its `delete` may have removed it again: then what follows
+        # does not find it, and it is tried anew. What follows also tells if it is no folder.
+        with suppress(FileExistsError):
+            path.mkdir()
         _sync_folder(path.parent)
 
 

@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -198,6 +199,24 @@ def test_a_folder_that_vanishes_under_a_put_is_made_again(
             folder.rmdir()
 
     monkeypatch.setattr(file_module, "_make_folder", make_and_lose)
+    put(store, "a/k")
+    assert (root / "a" / "k").read_bytes() == b"data"
+
+
+def test_a_folder_that_another_client_makes_and_removes_is_made_again(
+    store: FileStore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_mkdir = Path.mkdir
+    races = 3
+
+    def mkdir(self: Path, *arguments: Any, **more: Any) -> None:
+        nonlocal races
+        if races:
+            races -= 1
+            raise FileExistsError(errno.EEXIST, "made by another, and removed", str(self))
+        real_mkdir(self, *arguments, **more)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
     put(store, "a/k")
     assert (root / "a" / "k").read_bytes() == b"data"
 
