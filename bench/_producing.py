@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Callback = Callable[[Any, Any], None]
 
-__all__ = ["WARM_UP_RECORDS", "create_producer", "measure"]
+__all__ = ["WARM_UP_RECORDS", "create_producer", "make_batches", "measure"]
 
 # Both clients queue delivery reports until poll; every 1000 records is rare enough to cost nothing.
 _POLL_EVERY_RECORDS = 1000
@@ -96,7 +96,7 @@ def measure(
     _flush(producer)
     reports = _Reports()
     callback = reports.on_delivery if with_callback else None
-    batches = _batches(keys, values) if call == "produce_batch" else []
+    batches = make_batches(keys, values) if call == "produce_batch" else []
     gc.collect()
     gc.freeze()  # the records are no garbage to look through
 
@@ -141,7 +141,8 @@ def _one_by_one(
                 poll(_FULL_WAIT_S)
 
 
-def _batches(keys: list[bytes], values: list[bytes]) -> list[list[dict[str, Any]]]:
+def make_batches(keys: list[bytes], values: list[bytes]) -> list[list[dict[str, Any]]]:
+    """The records as `produce_batch` takes them, 1000 at a time."""
     messages = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
     return [messages[at : at + _BATCH_RECORDS] for at in range(0, len(messages), _BATCH_RECORDS)]
 

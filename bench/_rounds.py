@@ -138,6 +138,7 @@ class Rounds:
     def _measure_produce(
         self, section: str, variant: ProduceVariant, records: int, topic: str
     ) -> None:
+        servers = self._cluster.servers
         figures = self._cluster.run(
             "produce",
             client=variant.client,
@@ -148,10 +149,10 @@ class Rounds:
             seed=self._seed,
             call=variant.call,
             with_callback=variant.with_callback,
-            servers=self._cluster.servers,
+            servers=servers,
         )
-        for name in self._cluster.servers:
-            gibibytes = records * VALUE_BYTES / (1024 * MEBIBYTE)
+        gibibytes = records * VALUE_BYTES / (1024 * MEBIBYTE)
+        for name in servers:
             figures[f"{name}_cpu_s_per_gib"] = figures[f"{name}_cpu_s"] / gibibytes
         figures["tx_share"] = figures["tx_bytes"] / (records * VALUE_BYTES)
         self._add(section, variant.name, records * VALUE_BYTES, figures, records)

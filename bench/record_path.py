@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import subprocess
 import sys
 import time
-from unittest.mock import patch
 
+import pytest
+
+from bench._plan import MEBIBYTE
+from bench._producing import make_batches
+from bench._records import VALUE_BYTES, make_records
 from blobmsg.uploader import Uploader
 from tests.helpers.pipeline import TOPIC, RunningProducer
 
-_BATCH_RECORDS = 1000
 _SETTINGS = {
     "blobmsg.batch.size.bytes": 16 << 20,
     "queue.buffering.max.kbytes": 1 << 20,
@@ -28,14 +30,10 @@ _SETTINGS = {
 
 def measure(call: str, mib: int, rounds: int) -> None:
     """Print the CPU per record of one way to produce, in this process."""
-    import pytest
-
-    rng = random.Random(1)
-    values = [rng.randbytes(1024) for _ in range(mib * 1024)]
-    keys = [b"%08d" % number for number in range(len(values))]
-    messages = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
-    batches = [messages[at : at + _BATCH_RECORDS] for at in range(0, len(messages), _BATCH_RECORDS)]
-    with pytest.MonkeyPatch.context() as monkeypatch, patch.object(Uploader, "_put"):
+    keys, values = make_records(mib * MEBIBYTE // VALUE_BYTES, seed=1)
+    batches = make_batches(keys, values)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Uploader, "_put", lambda *_: None)
         running = RunningProducer("bench", monkeypatch, **_SETTINGS)
         running.produce(b"known now")
         running.flush(10)
