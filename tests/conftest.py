@@ -124,6 +124,24 @@ def conf(stack: lab.Stack, store_prefix: str) -> dict[str, Any]:
     return stack.conf(store_prefix)
 
 
+@pytest.fixture
+def group_conf(conf: dict[str, Any], store_prefix: str) -> dict[str, Any]:
+    """Settings of a member of a group of the test's own that commits only when told to."""
+    return {
+        **conf,
+        "group.id": store_prefix,
+        "auto.offset.reset": "earliest",
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+    }
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str]) -> str:
+    """A topic of one partition."""
+    return make_topic()
+
+
 def _needs_stack(item: pytest.Item) -> bool:
     return "stack" in getattr(item, "fixturenames", ())
 

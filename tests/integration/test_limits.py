@@ -13,28 +13,12 @@ from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.records import flush, partition, read, read_to_end, send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
 LARGEST_BYTES = 64 << 20
 LONGEST_RECORDS = (1 << 20) - 1
-
-
-@pytest.fixture
-def topic(make_topic: Callable[..., str]) -> str:
-    return make_topic()
-
-
-@pytest.fixture
-def group_conf(conf: dict[str, Any], topic: str) -> dict[str, Any]:
-    return {
-        **conf,
-        "group.id": topic,
-        "auto.offset.reset": "earliest",
-        "enable.partition.eof": True,
-        "enable.auto.commit": False,
-    }
 
 
 def test_the_largest_record_arrives_between_small_ones(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.child_process import ChildConsumer
 from tests.helpers.records import Reports, flush, partition, produce, read, read_to_end, wait_until
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -22,13 +19,9 @@ MASK = (1 << 20) - 1
 
 
 @pytest.fixture
-def group_conf(conf: dict[str, Any], topic: str) -> dict[str, Any]:
+def group_conf(group_conf: dict[str, Any]) -> dict[str, Any]:
     return {
-        **conf,
-        "group.id": topic,
-        "auto.offset.reset": "earliest",
-        "enable.partition.eof": True,
-        "enable.auto.commit": False,
+        **group_conf,
         # The least a broker allows: the dead member's partitions are free after it.
         "session.timeout.ms": 6000,
         "heartbeat.interval.ms": 1000,
@@ -46,11 +39,6 @@ def offsets(conf: dict[str, Any], topic: str) -> list[int]:
                 flush(producer)
         assert producer.stats()["notifications"] == BATCHES
     return [message.offset() for message in reports.messages()]
-
-
-@pytest.fixture
-def topic(make_topic: Callable[..., str]) -> str:
-    return make_topic()
 
 
 def _rest(group_conf: dict[str, Any], topic: str) -> list[int]:
