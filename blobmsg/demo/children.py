@@ -224,6 +224,10 @@ class Children:
             child.end()
             self._children.remove(child)
 
+    def end_all(self) -> None:
+        """End whoever is left, at once."""
+        self.end(list(self._children))
+
     def __enter__(self) -> Self:
         self._starter.start()
         return self
@@ -236,4 +240,4 @@ class Children:
     ) -> None:
         self._to_launch.put(None)
         self._starter.join()
-        self.end(list(self._children))
+        self.end_all()

@@ -1,7 +1,7 @@
 """A demo from start to end: records read, workers started and told, arrivals judged.
 
 Knows the order of things; what is right, what it costs and how it looks is decided elsewhere.
-Removes on every way out what it made: processes first, then the folder.
+Removes on every way out what it made: processes first, then what they wrote.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class _Session:
     @contextlib.contextmanager
     def _stage(self, store_folder: Path, topics: Sequence[str]) -> Generator[Stage]:
         if self._options.stack == "real":
-            with real_stage(topics, self._progress.note) as stage:
+            with real_stage(topics, self._children, self._progress.note) as stage:
                 yield stage
         else:
             yield embedded_stage(store_folder, self._children, topics)

@@ -40,6 +40,7 @@ _REPLICAS: Final = 3
 # The stack that `blobmsg dev up` starts.
 _DEV_STACK: Final = "dev"
 _LEADERS_TIMEOUT_S: Final = 30.0
+_LATE_UPLOAD_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,18 @@ class Stage:
             return {entry.key: entry.size_bytes for entry in store.list_keys()}
 
     def remove_objects(self) -> None:
-        """Empty the store's prefix."""
+        """Empty the store's prefix, whose writers have ended.
+
+        A store may finish an upload that it had whole when the writer was killed: it is looked
+        at again until nothing new has come.
+        """
         with self._store() as store:
-            store.delete([entry.key for entry in store.list_keys()])
+            while True:
+                time.sleep(_LATE_UPLOAD_S)
+                keys = [entry.key for entry in store.list_keys()]
+                if not keys:
+                    return
+                store.delete(keys)
 
     @contextlib.contextmanager
     def _store(self) -> Generator[Store]:
@@ -108,8 +118,15 @@ def embedded_stage(folder: Path, children: Children, topics: Sequence[str]) -> S
 
 
 @contextlib.contextmanager
-def real_stage(topics: Sequence[str], report: Callable[[str], None]) -> Generator[Stage]:
+def real_stage(
+    topics: Sequence[str], children: Children, report: Callable[[str], None]
+) -> Generator[Stage]:
     """Use the running stack, else one started for the length of the block; adds topics to it.
+
+    Args:
+        topics: Made at the start and removed at the end.
+        children: Ended before what they wrote is removed.
+        report: Gets a line about what is done.
 
     Raises:
         lab.PartsMissing: A tool for starting one is not there.
@@ -140,6 +157,7 @@ def real_stage(topics: Sequence[str], report: Callable[[str], None]) -> Generato
         try:
             yield stage
         finally:
+            children.end_all()  # on Ctrl-C they still write
             if not is_ours:  # leave it as it was
                 stage.remove_objects()
                 for future in admin.delete_topics(list(topics), operation_timeout=5).values():
