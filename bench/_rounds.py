@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bench._ceiling import PARALLEL_PUTS
 from bench._cluster import PARTITIONS
 from bench._plan import (
+    BATCH_BYTES,
     CONSUMERS,
     DURABLE,
     MEBIBYTE,
@@ -95,38 +96,53 @@ class Rounds:
             self._produce("final", variant, self._records)
         return fastest(finalists, self.runs["final"])[0]
 
-    def produce(self, best: ProduceVariant, object_bytes: int, *, parts: Collection[str]) -> None:
+    def sweep_blobmsg(self, variants: Sequence[ProduceVariant]) -> ProduceVariant:
+        """Find our variant with the highest wall throughput.
+
+        Args:
+            variants: Of blobmsg; all records go once through each, forwards and backwards.
+        """
+        for variant in (*variants, *reversed(variants)):
+            self._produce("our sweep", variant, self._records)
+        return fastest(variants, self.runs["our sweep"])[0]
+
+    def produce(
+        self, best: ProduceVariant, our_best: ProduceVariant, *, parts: Collection[str]
+    ) -> None:
         """Measure producing in all variants, and the store's ceiling between the rounds.
 
         Args:
             best: Stock's best.
-            object_bytes: The batch size.
+            our_best: Ours.
             parts: Of `produce` and `ceiling`, those that are wanted.
         """
-        variants = produce_variants(best)
+        variants = produce_variants(best, our_best)
         for number in range(self._rounds):
             if "ceiling" in parts:
-                self._ceiling(object_bytes)
+                for engine in ("store", "boto3"):
+                    self._ceiling(engine, BATCH_BYTES)
+                if our_best.object_bytes != BATCH_BYTES:
+                    self._ceiling("store", our_best.object_bytes)
             # Every other round goes backwards: nobody always runs behind the same neighbour.
             for variant in variants if number % 2 == 0 else variants[::-1]:
                 if "produce" in parts:
                     self._produce("produce", variant, self._records)
 
-    def _ceiling(self, object_bytes: int) -> None:
+    def _ceiling(self, engine: str, object_bytes: int) -> None:
         objects = max(PARALLEL_PUTS[-1], self._records * VALUE_BYTES // object_bytes)
         for parallel in PARALLEL_PUTS:
-            for engine in ("store", "boto3"):
-                figures = self._cluster.run(
-                    "put",
-                    engine=engine,
-                    conf=self._cluster.conf("blobmsg", "ceiling"),
-                    parallel=parallel,
-                    objects=objects,
-                    object_bytes=object_bytes,
-                )
-                self._cluster.delete_objects("ceiling/")
-                name = f"{engine}, {parallel} parallel"
-                self._add("ceiling", name, objects * object_bytes, figures)
+            figures = self._cluster.run(
+                "put",
+                engine=engine,
+                conf=self._cluster.conf("blobmsg", "ceiling"),
+                parallel=parallel,
+                objects=objects,
+                object_bytes=object_bytes,
+            )
+            self._cluster.delete_objects("ceiling/")
+            figures["object_bytes"] = object_bytes
+            name = f"{engine}, {parallel} parallel, {object_bytes // MEBIBYTE} MiB"
+            self._add("ceiling", name, objects * object_bytes, figures)
 
     def _produce(self, section: str, variant: ProduceVariant, records: int) -> None:
         topic = self._cluster.create_topic(variant.client)
@@ -155,6 +171,8 @@ class Rounds:
         for name in servers:
             figures[f"{name}_cpu_s_per_gib"] = figures[f"{name}_cpu_s"] / gibibytes
         figures["tx_share"] = figures["tx_bytes"] / (records * VALUE_BYTES)
+        if variant.client == "blobmsg":
+            figures["object_bytes"] = variant.object_bytes
         self._add(section, variant.name, records * VALUE_BYTES, figures, records)
 
     # --- consuming ----------------------------------------------------------------------------

@@ -47,6 +47,7 @@ _HEADERS = {
     "consume": ["consuming", "MiB/s", "min..max", "MiB/CPU-s", "CPU us/record"],
     "ceiling": ["raw PUT", "MiB/s", "min..max", "MiB/CPU-s"],
     "final": ["the sweep's best again", "MiB/s", "MiB/CPU-s", "CPU us/record"],
+    "our sweep": ["blobmsg's sweep", "MiB/s", "MiB/CPU-s", "CPU us/record"],
     "sweep": ["stock's sweep", "MiB/s", "MiB/CPU-s", "CPU us/record"],
 }
 
@@ -54,11 +55,11 @@ _HEADERS = {
 def _tables(results: Mapping[str, Any]) -> list[tuple[list[str], Rows]]:
     medians, runs = results["medians"], results["runs"]
     tables: list[tuple[list[str], Rows]] = []
-    for section in ("produce", "consume", "ceiling", "final", "sweep"):
+    for section in ("produce", "consume", "ceiling", "our sweep", "final", "sweep"):
         if section not in medians:
             continue
         headers = _HEADERS[section]
-        if section in ("sweep", "final"):
+        if section in ("sweep", "final", "our sweep"):
             rows = [
                 [row[0], row[1], row[3], row[4]] for row in _client_rows(*_of(results, section))
             ]
@@ -88,7 +89,8 @@ def terminal_text(results: Mapping[str, Any], requirements: Sequence[Requirement
     blocks = [table(headers, rows) for headers, rows in reversed(_tables(results))]
     blocks.append(
         f"medians of {arguments['rounds']} rounds of {arguments['mib']} MiB; stock's best: "
-        f"{results['stock_best']}; {results['records_verified']:,} records verified"
+        f"{results['stock_best']}; ours: {results['our_best']}; "
+        f"{results['records_verified']:,} records verified"
     )
     blocks.append("\n".join(f"{name + ':':13} {text}" for name, text in results["about"].items()))
     blocks.append("\n".join(requirement.line() for requirement in requirements))
@@ -119,7 +121,8 @@ def page_section(results: Mapping[str, Any], requirements: Sequence[Requirement]
         "1 KiB random values with 8-byte keys, 12 partitions, replication factor 3, acks=all and "
         f"idempotence on both sides; {arguments['mib']} MiB per piece, medians of "
         f"{arguments['rounds']} alternating rounds; stock's best from the sweep "
-        f"({arguments['sweep_mib']} MiB per cell): {results['stock_best']}. "
+        f"({arguments['sweep_mib']} MiB per cell): {results['stock_best']}; ours: "
+        f"{results['our_best']}. "
         f"{results['records_verified']:,} records were read back, hashed and compared."
     )
     return "\n\n".join(

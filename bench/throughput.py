@@ -4,7 +4,7 @@
     python -m bench.throughput --quick    # a few minutes, rougher
 
 Three brokers and MinIO come from `blobmsg.lab`. Every measured piece is a process of its own, so
-that CPU is the client's alone. First a sweep finds stock's best settings; then rounds alternate
+that CPU is the client's alone. First sweeps find the best settings of both; then rounds alternate
 all variants; the table shows medians. Every record of both sides is read and hashed, outside of
 the timed part. At the end each requirement is decided on; exit code 1 if one is missed.
 """
@@ -23,7 +23,14 @@ if not __package__:  # run by its path
     sys.path[0] = str(_ROOT)
 
 from bench._cluster import PieceFailed, open_cluster  # noqa: E402
-from bench._plan import MEBIBYTE, ProduceVariant, judge, medians_of, sweep_variants  # noqa: E402
+from bench._plan import (  # noqa: E402
+    MEBIBYTE,
+    ProduceVariant,
+    blobmsg_sweep_variants,
+    judge,
+    medians_of,
+    sweep_variants,
+)
 from bench._records import VALUE_BYTES  # noqa: E402
 from bench._report import machine, replace_section  # noqa: E402
 from bench._rounds import Rounds, WrongRecords  # noqa: E402
@@ -38,8 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _PARTS = ("sweep", "ceiling", "produce", "consume")
-# The default of blobmsg.batch.size.bytes, which is what the producer puts.
-_BATCH_BYTES = 16 << 20
 _SECTION = "bench/throughput.py"
 _RESULTS = _ROOT / "docs" / "results.md"
 _OUT = _ROOT / "bench" / "out"
@@ -59,8 +64,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--only",
         choices=_PARTS,
         action="append",
-        help="only this part (may be repeated); without sweep, stock's best is the last one known "
-        "to be good: linger.ms=50, batch.size=1 MiB",
+        help="only this part (may be repeated); without sweep, the best are the last ones known to "
+        "be good: linger.ms=50 and batch.size=1 MiB, blobmsg.batch.size.bytes=64 MiB",
     )
     parser.add_argument(
         "--update-results", action="store_true", help="write the section in docs/results.md"
@@ -94,14 +99,18 @@ def _measure(cluster: Cluster, arguments: argparse.Namespace) -> dict[str, Any]:
     best: ProduceVariant = next(
         variant for variant in variants if variant.name == "linger.ms=50 batch.size=1024K produce"
     )
+    our_variants = blobmsg_sweep_variants()
+    our_best = next(variant for variant in our_variants if variant.name == "batch.size=64M produce")
     rounds.warm_up(best)
     if "sweep" in parts:
         best = rounds.sweep(variants, _records(arguments.sweep_mib))
-    rounds.produce(best, _BATCH_BYTES, parts=parts)
+        our_best = rounds.sweep_blobmsg(our_variants)
+    rounds.produce(best, our_best, parts=parts)
     if "consume" in parts:
         rounds.consume(best)
     return {
         "stock_best": best.name,
+        "our_best": our_best.name,
         "records_verified": rounds.records_verified,
         "runs": rounds.runs,
         "medians": {

@@ -5,14 +5,18 @@ from typing import Any
 import pytest
 
 from bench._plan import (
+    BATCH_BYTES,
     CONSUMERS,
+    ProduceVariant,
     Requirement,
+    blobmsg_sweep_variants,
     fastest,
     judge,
     medians_of,
     produce_variants,
     sweep_variants,
 )
+from blobmsg.config import parse_settings
 
 
 def medians(**changes: Any) -> dict[str, Any]:
@@ -22,10 +26,14 @@ def medians(**changes: Any) -> dict[str, Any]:
             "stock, defaults": {"mib_per_s": 10.0},
             "stock, best": {"mib_per_s": 50.0},
             "stock, best, callbacks": {"mib_per_s": 90.0},
-            "blobmsg": {"mib_per_s": 200.0, "tx_share": 0.002},
-            "blobmsg, produce_batch": {"mib_per_s": 150.0},
+            "blobmsg": {"mib_per_s": 200.0, "tx_share": 0.002, "object_bytes": 16},
+            "blobmsg, best": {"mib_per_s": 150.0, "object_bytes": 64},
         },
-        "ceiling": {"store, 1 parallel": {"mib_per_s": 200.0}, "boto3, 4": {"mib_per_s": 333.0}},
+        "ceiling": {
+            "store, 1": {"mib_per_s": 200.0, "object_bytes": 16},
+            "boto3, 4": {"mib_per_s": 333.0, "object_bytes": 16},
+            "store, 4": {"mib_per_s": 500.0, "object_bytes": 64},
+        },
         "consume": {
             "stock, poll": {"cpu_us_per_record": 2.0},
             "blobmsg, poll": {"cpu_us_per_record": 2.6},
@@ -54,13 +62,15 @@ def test_stocks_best_is_its_best_without_callbacks_whatever_it_is_called() -> No
     assert verdicts(figures)[:2] == ["FAIL", "FAIL"]
 
 
-def test_our_best_call_counts_as_stocks_does() -> None:
+def test_our_best_counts_as_stocks_does_beside_the_ceiling_of_its_own_objects() -> None:
     figures = medians()
     figures["produce"]["stock, defaults"]["mib_per_s"] = 51.0
     figures["ceiling"]["boto3, 4"]["mib_per_s"] = 334.0
-    figures["produce"]["blobmsg, produce_batch"]["mib_per_s"] = 300.0
+    figures["produce"]["blobmsg, best"]["mib_per_s"] = 300.0
 
     assert verdicts(figures)[:4] == ["PASS", "FAIL", "PASS", "FAIL"]
+    figures["ceiling"]["store, 4"]["mib_per_s"] = 501.0
+    assert verdicts(figures)[:4] == ["PASS", "FAIL", "FAIL", "FAIL"]
 
 
 def test_the_ceiling_is_the_best_of_all_ways_to_put() -> None:
@@ -121,16 +131,30 @@ def test_a_batch_of_stock_always_fits_into_its_message_limit() -> None:
 
 
 def test_both_sides_wait_for_all_replicas_and_are_idempotent() -> None:
-    for variant in (*sweep_variants(), *produce_variants(sweep_variants()[0])):
+    for variant in (*sweep_variants(), *blobmsg_sweep_variants(), *measured()):
         assert variant.settings["acks"] == "all"
         assert variant.settings["enable.idempotence"] is True
 
 
-def test_blobmsg_runs_with_its_defaults() -> None:
-    ours = [v for v in produce_variants(sweep_variants()[0]) if v.client == "blobmsg"]
+def measured() -> list[ProduceVariant]:
+    return produce_variants(sweep_variants()[0], blobmsg_sweep_variants()[-1])
 
-    assert len(ours) == 3
-    assert all(set(v.settings) == {"acks", "enable.idempotence"} for v in ours)
+
+def test_blobmsg_runs_with_its_defaults_and_with_its_best() -> None:
+    ours = {v.name: v for v in measured() if v.client == "blobmsg"}
+
+    assert set(ours) == {"blobmsg", "blobmsg, best", "blobmsg, callbacks"}
+    best = ours.pop("blobmsg, best")
+    assert (best.call, best.object_bytes) == ("produce_batch", 64 << 20)
+    assert all(set(v.settings) == {"acks", "enable.idempotence"} for v in ours.values())
+
+
+def test_the_default_batch_size_is_the_one_of_the_settings() -> None:
+    settings, _ = parse_settings({"blobmsg.store.url": "memory://x"}, {})
+
+    assert settings.batch_size_bytes == BATCH_BYTES
+    assert {v.object_bytes for v in measured() if v.name == "blobmsg"} == {BATCH_BYTES}
+    assert blobmsg_sweep_variants()[0].object_bytes == BATCH_BYTES
 
 
 def test_every_way_of_consuming_stands_beside_stock() -> None:

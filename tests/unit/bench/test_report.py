@@ -56,19 +56,25 @@ def run(mib_per_s: float, **more: Any) -> dict[str, Any]:
 
 
 def results() -> dict[str, Any]:
-    ours = {"tx_share": 0.001, "brokers_cpu_s_per_gib": 0.9, "store_cpu_s_per_gib": 1.42}
+    ours = {
+        "tx_share": 0.001,
+        "brokers_cpu_s_per_gib": 0.9,
+        "store_cpu_s_per_gib": 1.42,
+        "object_bytes": 16,
+    }
     runs: dict[str, Any] = {
         "sweep": {"linger.ms=5": [run(40.0)]},
         "produce": {
             "stock, best": [run(50.0, tx_share=1.0), run(40.0, tx_share=1.0)],
             "blobmsg": [run(300.0, **ours), run(500.0, **ours)],
         },
-        "ceiling": {"store, 4 parallel": [run(800.0)]},
+        "ceiling": {"store, 4 parallel": [run(800.0, object_bytes=16)]},
     }
     return {
         "about": {"command": "python -m bench.throughput", "cpu": "Some CPU, 2 cores"},
         "arguments": {"mib": 512, "sweep_mib": 128, "rounds": 2},
         "stock_best": "linger.ms=5",
+        "our_best": "batch.size=64M produce",
         "records_verified": 1234567,
         "runs": runs,
         "medians": {
@@ -88,9 +94,9 @@ def test_the_terminal_shows_medians_spread_sweep_and_verdicts() -> None:
     assert any(
         line.split() == ["linger.ms=5", "40.0", "80.0", "3.25"] for line in text.splitlines()
     )
-    assert "PASS         producing, wall, best call, times stock's best: 8.89 (>= 4.00)" in text
+    assert "PASS         producing, wall, best of each, ours times stock's: 8.89 (>= 4.00)" in text
     assert (
-        "FAIL         producing, wall, best call, share of the raw PUT ceiling: 0.50 (>= 0.60)"
+        "FAIL         producing, wall, our best, share of the raw PUT ceiling: 0.50 (>= 0.60)"
         in text
     )
     assert "1,234,567 records verified" in text
@@ -102,5 +108,5 @@ def test_the_page_names_command_machine_and_verdicts() -> None:
     assert "- command: python -m bench.throughput" in text
     assert "- cpu: Some CPU, 2 cores" in text
     assert "| blobmsg | 400.0 | 300..500 | 800.0 | 3.25 | 1/1000 | 0.9 | 1.4 |" in text
-    assert "| producing, wall, best call, times stock's best | 8.89 | >= 4.00 | PASS |" in text
+    assert "| producing, wall, best of each, ours times stock's | 8.89 | >= 4.00 | PASS |" in text
     assert "| poll, CPU per record, times stock's | - | <= 1.30 | not measured |" in text
