@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from blobmsg.consumer import BlobConsumer
 from blobmsg.message import Message
+from blobmsg.patching import patch
 from blobmsg.producer import BlobProducer
 
-__all__ = ["BlobConsumer", "BlobProducer", "Message", "__version__"]
+__all__ = ["BlobConsumer", "BlobProducer", "Message", "__version__", "patch"]
 
 __version__ = "0.1.0"

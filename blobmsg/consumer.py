@@ -11,13 +11,13 @@ import itertools
 import logging
 import os
 import threading
+import time
 import weakref
 from typing import (
     TYPE_CHECKING,
     Any,
     Final,
     Literal,
-    NoReturn,
     SupportsFloat,
     SupportsIndex,
     overload,
@@ -37,6 +37,7 @@ from blobmsg.inner_events import InnerStatistics, weakly
 from blobmsg.interrupts import ctrl_c_comes_through, ctrl_c_waits
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.resources import Stores, acquire_cache, release_cache
+from blobmsg.time_search import find_records, reader_config
 from blobmsg.user_positions import behind, check_offsets, check_partitions, to_user
 
 if TYPE_CHECKING:
@@ -92,6 +93,8 @@ class BlobConsumer(_ConsumerBase):
         conf = collect_config(args, kwargs, is_consumer=True)
         settings, kafka_conf = parse_settings(conf, os.environ)
         view = KafkaView.parse(kafka_conf)
+        self._conf = conf
+        self._credentials: tuple[str, str] | None = None
         self._settings = settings
         self._callbacks = KafkaCallbacks.of(kafka_conf, is_consumer=True)
         self._is_cooperative = (
@@ -496,9 +499,34 @@ class BlobConsumer(_ConsumerBase):
     def offsets_for_times(
         self, partitions: list[TopicPartition], timeout: float = -1
     ) -> list[TopicPartition]:
-        """Not supported by this version."""
+        """The first record of a time or later, for each partition.
+
+        A notification that holds such a record is looked into: at most one read from the store
+        for each partition.
+
+        Args:
+            partitions: With times, ms since 1970 UTC, as offsets.
+            timeout: Seconds at most; negative: no limit.
+
+        Returns:
+            The same partitions with virtual offsets; OFFSET_END where all records are older.
+
+        Raises:
+            KafkaException: Kafka or the store did not answer, or an object is gone.
+            TypeError: No list of TopicPartition.
+        """
         self._check_usable()
-        _refuse("offsets_for_times()")
+        check_partitions(partitions)
+        start = time.monotonic()
+        answers: list[TopicPartition] = self._inner.offsets_for_times(partitions, timeout)
+        rest_s = timeout if timeout < 0 else max(0.0, timeout - (time.monotonic() - start))
+        return find_records(partitions, answers, self._open_reader, rest_s)
+
+    def _open_reader(self) -> BlobConsumer:
+        reader = BlobConsumer(reader_config(self._conf))
+        if self._credentials is not None:
+            reader.set_sasl_credentials(*self._credentials)
+        return reader
 
     def _check_offsets(self, partitions: list[TopicPartition]) -> None:
         if self._settings.offset_check:
@@ -535,6 +563,7 @@ class BlobConsumer(_ConsumerBase):
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for all connections to Kafka; as stock."""
         self._check_usable()
+        self._credentials = (username, password)
         self._inner.set_sasl_credentials(username, password)
 
     def stats(self) -> dict[str, int]:
@@ -608,15 +637,6 @@ _FORKED: Final = (
     "this BlobConsumer was made before fork(): its threads and connections belong to the parent; "
     "make a new one in the child"
 )
-
-
-def _refuse(what: str) -> NoReturn:
-    raise KafkaException(
-        KafkaError(
-            KafkaError._NOT_IMPLEMENTED,
-            f"{what} is not supported by this version of blobmsg",
-        )
-    )
 
 
 def _after_fork_in_child() -> None:

@@ -118,11 +118,7 @@ class Outbox:
             now_ms = self._clock.now_ms()
             notifier = self._core.notifier
             if notifier.is_too_late(segment, now_ms):
-                first = self._handed_over
-                if action.records is not None:
-                    first += action.records.start
-                with self._core_lock:
-                    self._dispatch(notifier.timed_out(segment, first, now_ms))
+                self._give_up(action)
             else:
                 try:
                     if segment.route is Route.PLAIN:
@@ -134,6 +130,24 @@ class Outbox:
             self._queue.popleft()
             self._handed_over = 0
         return True
+
+    def purge(self, error: KafkaError) -> None:
+        """Fail what is not handed over, in order."""
+        for _ in range(len(self._queue)):
+            self._give_up(self._queue[0], error)
+            self._queue.popleft()
+            self._handed_over = 0
+
+    def _give_up(self, action: Notify, error: KafkaError | None = None) -> None:
+        first = self._handed_over
+        if action.records is not None:
+            first += action.records.start
+        with self._core_lock:
+            self._dispatch(
+                self._core.notifier.not_handed_over(
+                    action.segment, first, self._clock.now_ms(), error
+                )
+            )
 
     def _produce_notification(self, segment: SealedSegment) -> None:
         part, inline = segment.part, segment.inline

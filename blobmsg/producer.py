@@ -430,6 +430,25 @@ class BlobProducer(_ProducerBase):
             if not self._pipeline.undelivered or (deadline and time.monotonic() >= deadline):
                 return remaining
 
+    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Drop records. `poll` and `flush` report them as failed, as ever in order.
+
+        Args:
+            in_queue: Those that were not sent to a broker, whole objects among them: reported with
+                `_PURGE_QUEUE`.
+            in_flight: Those whose notification, or which as plain ones, were sent to a broker that
+                has not answered: reported with `_PURGE_INFLIGHT`, and yet a consumer may get them.
+            blocking: Return when they are dropped; else at once.
+
+        Threads: any.
+        """
+        self._check_usable()
+        self._pipeline.purge(
+            in_queue=bool(in_queue), in_flight=bool(in_flight), waits=bool(blocking)
+        )
+        if self._passthrough is not None:
+            self._passthrough.purge(in_queue, in_flight, blocking)
+
     def close(self) -> bool:
         """Flush for at most `message.timeout.ms`, then release everything. Idempotent.
 
@@ -551,11 +570,6 @@ class BlobProducer(_ProducerBase):
         }
 
     # --- what comes later ---------------------------------------------------------------------
-
-    def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Not supported by this version."""
-        self._check_usable()
-        _refuse("purge()", "purging")
 
     def init_transactions(self, timeout: float = -1) -> None:
         """Not configured: `transactional.id` is not supported by this version."""

@@ -4,15 +4,17 @@ A shell: takes an event, calls `ProducerCore` under one lock, puts the actions i
 the lock is held (so that two threads can't swap them), and lets the thread that owns a queue do
 them. Decides nothing about batches, order or memory.
 
-Threads: `record_step`, `record_path`, `serve`, `flush` any; uploads by `Uploader`'s; topics are
-read by the one of `ProducerTopics`; the notifier thread alone calls the inner producer's `produce`
-(`Outbox`) and `poll`.
+Threads: `record_step`, `record_path`, `serve`, `flush`, `purge` any; uploads by `Uploader`'s;
+topics are read by the one of `ProducerTopics`; the notifier thread alone calls the inner producer's
+`produce` (`Outbox`), `purge` and `poll`.
 Lock order: `_core_lock` is the only lock; nothing is called out while it is held.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
 import threading
 import time
 from functools import partial
@@ -31,7 +33,7 @@ from blobmsg.producer_topics import ProducedTopic, ProducerTopics, WaitingRecord
 from blobmsg.rare_log import RareLog
 from blobmsg.record_path import RecordPath
 from blobmsg.record_step import RecordStep
-from blobmsg.reentrant import CoreLock, JobThread, News, Wakeup, wait_without
+from blobmsg.reentrant import CoreLock, JobThread, News, Wakeup, wait_done, wait_without
 from blobmsg.thread_log import ThreadLog
 from blobmsg.uploader import Uploader
 
@@ -96,6 +98,7 @@ class ProducerPipeline:
         self._jobs = JobThread(self._run, f"{name}-sealer")
         # Handlers of log lines are the user's: they may wait for whom the sealer must not wait.
         self._log_lines = JobThread(self._run, f"{name}-log")
+        self._purges: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_stopping = False
         self._fatal: KafkaError | None = None
         self._acknowledged_silently = 0
@@ -396,6 +399,8 @@ class ProducerPipeline:
 
     def _run_notifier(self) -> None:
         while not self._is_stopping:
+            with contextlib.suppress(queue.Empty):
+                self._purges.get_nowait()()
             with self._core_lock:
                 now_ms = self._clock.now_ms()
                 self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))
@@ -405,7 +410,7 @@ class ProducerPipeline:
             wait_s = _IDLE_S if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
             if self._outbox.in_flight:
                 self._inner.poll(max(0.0, min(_POLL_SLICE_S, wait_s)))
-            elif self._outbox.is_empty:
+            elif self._outbox.is_empty and self._purges.empty():
                 self._wake.wait(min(_IDLE_S, wait_s))
                 self._inner.poll(0)
 
@@ -485,6 +490,38 @@ class ProducerPipeline:
                 if remaining_s is not None and remaining_s <= 0:
                     return remaining
                 wait_without(self._core_lock.lock, partial(news.wait, remaining_s))
+
+    def purge(self, *, in_queue: bool, in_flight: bool, waits: bool) -> None:
+        """Drop records; their reports come as always.
+
+        Args:
+            in_queue: Those that no broker was sent; an object under way is not called back.
+            in_flight: Those that a broker was sent and that it has not answered.
+            waits: Until it is done; the reports have to be served all the same.
+        """
+        self._raise_fatal()
+        done: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+        def purge() -> None:
+            self._purge(in_queue=in_queue, in_flight=in_flight)
+            done.put(None)
+
+        self._purges.put(purge)
+        self._wake.set()
+        if waits and not self._is_own_thread():
+            wait_without(self._core_lock.lock, partial(wait_done, done, self._notifier_thread))
+
+    def _purge(self, *, in_queue: bool, in_flight: bool) -> None:
+        """On the notifier thread: nothing is handed over meanwhile."""
+        if in_queue:
+            error = KafkaError(KafkaError._PURGE_QUEUE)
+            with self._core_lock:
+                self._producer_topics.purge(error)
+                now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
+                self._dispatch(self._core.purge(error, now_ms, wall_ms))
+                self._news.tell()
+            self._outbox.purge(error)
+        self._inner.purge(in_queue=in_queue, in_flight=in_flight)
 
     def _raise_fatal(self) -> None:
         if self._fatal is not None:

@@ -209,6 +209,11 @@ class ProducerTopics:
         topic.waiting.append(record)
         return None
 
+    def purge(self, error: KafkaError) -> None:
+        """Fail what waits."""
+        for topic in self.by_name.values():
+            self._fail_all(topic, error)
+
     def seal_when_known(self) -> None:
         """Seal what waits as soon as it has a lane: the buffer is full, or somebody flushes."""
         self._seals_when_known = any(topic.waiting for topic in self.by_name.values())

@@ -18,7 +18,7 @@ from blobmsg.core.step_fields import CoreFields
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["CoreLock", "JobThread", "News", "Wakeup", "wait_without"]
+__all__ = ["CoreLock", "JobThread", "News", "Wakeup", "wait_done", "wait_without"]
 
 # How long somebody waits for a job before looking whether the thread still runs.
 _LOOK_S: Final = 0.5
@@ -122,12 +122,7 @@ class JobThread:
         done: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._jobs.put(job)
         self._jobs.put(lambda: done.put(None))
-        while self._thread.is_alive():
-            try:
-                done.get(timeout=_LOOK_S)
-            except queue.Empty:
-                continue
-            return
+        wait_done(done, self._thread)
 
     def stop(self) -> None:
         """Let it end after the jobs it was given."""
@@ -143,6 +138,16 @@ class JobThread:
             if job is None:
                 return
             job()
+
+
+def wait_done(done: queue.SimpleQueue[None], thread: threading.Thread) -> None:
+    """Wait until a thread has put something there, or has ended."""
+    while thread.is_alive():
+        try:
+            done.get(timeout=_LOOK_S)
+        except queue.Empty:
+            continue
+        return
 
 
 def wait_without(lock: threading.RLock, wait: Callable[[], object]) -> None:

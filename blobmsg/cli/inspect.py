@@ -24,8 +24,8 @@ from blobmsg.cli.inspection import (
     inspect_plain_record,
 )
 from blobmsg.cli.inspection_text import explain
+from blobmsg.cli.settings_argument import add_settings_argument, read_settings
 from blobmsg.cli.source import FileSource, Source, open_source, split_object_url
-from blobmsg.config import parse_settings
 from blobmsg.core.offsets import to_kafka
 from blobmsg.format import (
     NOTIFICATION_MAGIC,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Mapping
 
-    from blobmsg.config import Settings
     from blobmsg.format import ByteRange
 
     Opener = Callable[[str, str], Source]
@@ -64,8 +63,6 @@ or not there, 2 a mistake in the request.
 """
 
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
-# A store that does not answer is not worth a consumer's patience here.
-_REQUEST_TIMEOUT_MS = 10_000
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -84,14 +81,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--records", type=int, default=0, metavar="N", help="show N records of every segment"
     )
-    parser.add_argument(
-        "-X",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting, as for a BlobConsumer; may be repeated",
-    )
+    add_settings_argument(parser)
     parser.add_argument("--json", action="store_true", help="for programs")
 
 
@@ -116,7 +106,7 @@ COMMAND = Command(
 
 def _inspect(arguments: argparse.Namespace) -> Facts:
     now_ms = time.time_ns() // 1_000_000
-    settings, rest = _settings(arguments.settings)
+    settings, rest = read_settings(arguments.settings)
     with contextlib.ExitStack() as opened:
 
         def open_object(url: str, key: str) -> Source:
@@ -233,16 +223,3 @@ def _kafka_record(
     if "bootstrap.servers" not in conf:
         raise UserMistake("no brokers: -X bootstrap.servers=HOST:PORT, or blobmsg dev env")
     return read_record(conf, arguments.topic, arguments.partition, kafka_offset)
-
-
-def _settings(texts: list[str]) -> tuple[Settings, dict[str, Any]]:
-    conf: dict[str, Any] = {
-        "blobmsg.request.timeout.ms": _REQUEST_TIMEOUT_MS,
-        "blobmsg.route": "plain",  # the one that needs no store: a file has none
-    }
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not key or not separator:
-            raise UserMistake(f"-X wants KEY=VALUE, not {text!r}")
-        conf[key] = value
-    return parse_settings(conf, os.environ)

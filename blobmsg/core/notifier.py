@@ -7,10 +7,11 @@ to the store or to Kafka.
 
 States of a segment (`SegmentState`), all moved here: WAITING -> READY (`ready`) -> NOTIFYING (its
 turn came before its deadline; a `Notify` was returned) -> DELIVERED or FAILED (`acknowledged`,
-`rejected`, `record_settled`); or FAILED straight from WAITING or READY (`failed`, or its deadline
-passed). Once NOTIFYING, Kafka's answer settles it; the one exception is `timed_out`, for what the
-shell could not hand over. Each partition has one queue for everything it sends, whatever its route,
-so that uploads may finish in any order.
+`rejected`, `record_settled`); or FAILED straight from WAITING or READY (`failed`, `purge`, or its
+deadline passed). Once NOTIFYING, Kafka's answer settles it; the exceptions are `not_handed_over`,
+for what the shell did not hand over, and `purge`, for what Kafka has refused and would get again.
+Each partition has one queue for everything it sends, whatever its route, so that uploads may finish
+in any order.
 
 A partition's messages (notifications and plain records) leave in *waves*: the next one when all of
 the last are answered, for only then is it known that none of them must be sent again. A wave is
@@ -225,22 +226,47 @@ class Notifier:
         """Whether the segment's deadline has passed, so that it may not be handed to Kafka."""
         return segment.deadline_ms is not None and now_ms >= segment.deadline_ms
 
-    def timed_out(
-        self, segment: SealedSegment, first_record_index: int, now_ms: int
+    def not_handed_over(
+        self,
+        segment: SealedSegment,
+        first_record_index: int,
+        now_ms: int,
+        error: object = None,
     ) -> list[ProducerAction]:
-        """Kafka's queue was full from the segment's `Notify` until its deadline.
+        """The segment had its turn and Kafka did not get it, nor will it.
 
         Args:
             segment: NOTIFYING, but not handed to Kafka, or only its first records (plain).
             first_record_index: The first record that was not handed over; 0 for a notification.
             now_ms: Monotonic time.
+            error: Why; None: Kafka's queue was full until the segment's deadline.
         """
+        error = self._timed_out_error if error is None else error
         if segment.route is not Route.PLAIN:
-            return self.rejected(segment, self._timed_out_error, now_ms)
+            return self.rejected(segment, error, now_ms)
         _, wave = self._answered(segment)
         actions: list[ProducerAction] = []
         for record_index in range(first_record_index, wave.places[segment][1]):
-            actions += self.record_settled(segment, record_index, self._timed_out_error, now_ms)
+            actions += self.record_settled(segment, record_index, error, now_ms)
+        return actions
+
+    def purge(self, error: object, now_ms: int) -> list[ProducerAction]:
+        """Fail everything that has not had its turn, and what was to have another one.
+
+        Args:
+            error: What the records' reports carry.
+            now_ms: Monotonic time.
+        """
+        actions: list[ProducerAction] = []
+        for queue in self._queues.values():
+            while queue.suspects:
+                segment, record_index, _ = queue.suspects.popleft()
+                self._fail(_Message(segment, record_index, error), now_ms)
+            if queue.next_record:  # Kafka has the first records of this one
+                self._give_up(queue.unnotified.popleft(), queue.next_record, error, now_ms)
+                queue.next_record = 0
+            actions += self.failed(queue.unnotified, error, now_ms)
+            actions += self._advance(queue, now_ms)
         return actions
 
     @property
@@ -419,7 +445,7 @@ class Notifier:
             if self.is_too_late(head, now_ms):
                 unnotified.popleft()
                 queue.next_record = 0
-                self._give_up(head, first, now_ms)
+                self._give_up(head, first, self._timed_out_error, now_ms)
                 continue
             message_bytes = _message_bytes(head)
             end = 1
@@ -444,14 +470,16 @@ class Notifier:
             segment.sequence = queue.next_sequence
             queue.next_sequence += 1
 
-    def _give_up(self, segment: SealedSegment, first_record_index: int, now_ms: int) -> None:
-        """The deadline has passed before the segment, or the rest of it, had its turn."""
+    def _give_up(
+        self, segment: SealedSegment, first_record_index: int, error: object, now_ms: int
+    ) -> None:
+        """The segment, or the rest of it from this record on, will have no turn."""
         if not first_record_index:
-            segment.error = self._timed_out_error
+            segment.error = error
             self._settle(segment, SegmentState.FAILED, now_ms)
             return
         for record_index in range(first_record_index, segment.record_count):
-            self._settle_record(segment, record_index, self._timed_out_error, now_ms)
+            self._settle_record(segment, record_index, error, now_ms)
 
     def _notify(self, wave: _Wave, segment: SealedSegment, first: int, end: int) -> Notify:
         wave.places[segment] = (len(wave.places), end)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from blobmsg.core.events import EncodeInline, ProducerAction, UploadBatch
+from blobmsg.core.events import EncodeInline, Notify, ProducerAction, Report, UploadBatch
 from blobmsg.core.segments import Batch, Lane, Route, SealedSegment
 from blobmsg.core.step_fields import MemoryFields
 
@@ -147,6 +147,19 @@ class ProducerCore:
         for lane in self.batcher.filling_lanes():
             actions += self.seal(lane, now_ms, timestamp_ms)
         return actions
+
+    def purge(self, error: object, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
+        """Fail every record that Kafka was not given; what has its turn is the shell's.
+
+        Args:
+            error: What the records' reports carry.
+            now_ms: Monotonic time.
+            timestamp_ms: Wall time.
+        """
+        sealed = self.seal_all(now_ms, timestamp_ms)
+        # Plain records have their turn with the seal; of the others nothing is worth the work.
+        actions = [action for action in sealed if isinstance(action, (Notify, Report))]
+        return actions + self.notifier.purge(error, now_ms)
 
     def tick(self, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
         """Let time pass: lanes come of age, segments reach their deadline."""

@@ -13,7 +13,6 @@ from confluent_kafka import (
     OFFSET_INVALID,
     Consumer,
     KafkaError,
-    KafkaException,
     Message,
     Producer,
     TopicPartition,
@@ -575,10 +574,3 @@ def test_metadata_of_topic_partitions_is_kept_as_in_stock(conf: dict[str, Any], 
             [kept] = consumer.committed([partition(topic)], 20)
             found.append((answer.metadata, kept.metadata, kept.offset == offset))
     assert found[0] == found[1] == ("a note", "a note", True)
-
-
-def test_a_later_feature_is_refused_by_name(conf: dict[str, Any], topic: str) -> None:
-    with BlobConsumer(_for(BlobConsumer, conf)) as consumer:
-        with pytest.raises(KafkaException, match="offsets_for_times") as caught:
-            consumer.offsets_for_times([partition(topic, 0, 0)], 5)
-        assert caught.value.args[0].code() == KafkaError._NOT_IMPLEMENTED

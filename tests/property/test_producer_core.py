@@ -1,7 +1,7 @@
 """The producer core against a model of what was appended to each partition.
 
-The machine plays the application (records, flushes), the store (uploads end in any order, or
-fail), Kafka (answers in any order, refuses, lets its queue run full) and the clock. Every record
+The machine plays the application (records, flushes, purges), the store (uploads end in any order,
+or fail), Kafka (answers in any order, refuses, lets its queue run full) and the clock. Every record
 has a timestamp of its own, by which the model knows it again. A second Kafka makes batches of what
 it is given, refuses a batch as a whole for one guilty record, and keeps a log.
 """
@@ -47,6 +47,7 @@ TOPICS = ("flights", "weather")
 PARTITIONS = 3
 INLINE_MAX_BYTES = 400
 SCAN_EVERY_MS = 100  # how late a report of a timeout may be
+PURGED = "purged"
 MOST_RECORDS = 4  # per segment, so that lanes are cut now and then
 
 Place = tuple[str, int]
@@ -263,7 +264,7 @@ class ProducerMachine(RuleBasedStateMachine):
             if self.core.notifier.is_too_late(segment, self.now_ms):
                 event("too late for Kafka's queue")
                 first = records.start + self.handed_over
-                self.do(self.core.notifier.timed_out(segment, first, self.now_ms))
+                self.do(self.core.notifier.not_handed_over(segment, first, self.now_ms))
             elif segment.route is Route.PLAIN:
                 while self.handed_over < len(records) and most > 0:
                     self.at_kafka.append((segment, records[self.handed_over]))
@@ -297,6 +298,20 @@ class ProducerMachine(RuleBasedStateMachine):
             self.do(notifier.acknowledged(segment, offset, self.now_ms))
 
     # --- the shell ----------------------------------------------------------------------------
+
+    @rule(new_routes=routes)
+    def purge(self, new_routes: list[Route]) -> None:
+        """All that Kafka was not given fails; what is left are the answers it owes."""
+        self.router.routes = new_routes
+        self.do(self.core.purge(PURGED, self.now_ms, 0))
+        for _ in range(len(self.outbox)):
+            action = self.outbox[0]
+            first = (action.records or range(0)).start + self.handed_over
+            self.do(self.core.notifier.not_handed_over(action.segment, first, self.now_ms, PURGED))
+            self.outbox.popleft()
+            self.handed_over = 0
+        at_kafka = {segment for segment, _ in self.at_kafka}
+        assert all(segment.is_settled or segment in at_kafka for segment in self.ids)
 
     def do(self, actions: Iterable[ProducerAction]) -> None:
         for action in actions:

@@ -525,7 +525,7 @@ def test_a_notification_that_found_no_room_in_kafkas_queue_fails_at_its_deadline
 
     assert not notifier.is_too_late(segment, 99)
     assert notifier.is_too_late(segment, 100)
-    assert notifier.timed_out(segment, 0, 100) == [Report(segment)]
+    assert notifier.not_handed_over(segment, 0, 100) == [Report(segment)]
     assert (segment.state, segment.error) == (SegmentState.FAILED, TIMED_OUT)
 
 
@@ -538,7 +538,53 @@ def test_plain_records_that_found_no_room_fail_and_those_handed_over_keep_their_
     segment = plain(3, deadline_ms=100)
     notifier.enqueue(segment, 0)
 
-    assert notifier.timed_out(segment, 1, 100) == []
+    assert notifier.not_handed_over(segment, 1, 100) == []
     assert notifier.record_settled(segment, 0, 10, 120) == [Report(segment)]
     assert segment.record_errors == {1: TIMED_OUT, 2: TIMED_OUT}
     assert segment.record_offsets == [10, -1, -1]
+
+
+def test_a_purge_fails_what_has_had_no_turn_and_keeps_the_answers_of_the_rest() -> None:
+    notifier = Notifier(TIMED_OUT)
+    handed_over, stored, waiting = queued(notifier, 3)
+    (other,) = queued(notifier, partition=1)
+    notifier.ready([handed_over], 0)
+    notifier.ready([stored], 0)
+
+    assert reported(notifier.purge("purged", 1)) == [other]  # the others wait for their turn
+    assert [segment.error for segment in (stored, waiting, other)] == ["purged"] * 3
+    assert notifier.ready([waiting, other], 2) == []  # their upload ends all the same
+    actions = notifier.acknowledged(handed_over, 7, 3)
+    assert actions == [Report(handed_over), Report(stored), Report(waiting)]
+    assert (handed_over.error, handed_over.kafka_offset) == (None, 7)
+    assert notifier.unsettled_segments == 0
+
+
+def test_a_purge_fails_the_rest_of_a_plain_segment_that_is_half_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notifier_module, "WAVE_MESSAGES", 2)
+    notifier = Notifier(TIMED_OUT)
+    segment = plain(5)
+    assert handed(notifier.enqueue(segment, 0)) == [(segment, [0, 1])]
+
+    assert notifier.purge("purged", 1) == []
+    assert notifier.record_settled(segment, 0, 10, 2) == []
+    assert notifier.record_settled(segment, 1, 11, 2) == [Report(segment)]
+    assert segment.record_offsets == [10, 11, -1, -1, -1]
+    assert segment.record_errors == dict.fromkeys((2, 3, 4), "purged")
+
+
+def test_a_purge_fails_what_was_to_be_sent_again() -> None:
+    notifier = refusing()
+    segments = queued(notifier, 3)
+    notifier.ready(segments, 0)
+    for segment in segments:
+        actions = notifier.rejected(segment, REFUSED, 1)
+    again = notified(actions)
+    assert again == segments[:1]
+
+    notifier.purge("purged", 2)
+
+    assert [segment.error for segment in segments] == [None, "purged", "purged"]
+    assert notifier.acknowledged(segments[0], 5, 3) == [Report(s) for s in segments]

@@ -1,0 +1,50 @@
+"""`-X KEY=VALUE`: a client's settings on a command line, beside those of the environment."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from blobmsg.cli.command import UserMistake
+from blobmsg.config import parse_settings
+
+if TYPE_CHECKING:
+    import argparse
+
+    from blobmsg.config import Settings
+
+__all__ = ["add_settings_argument", "read_settings"]
+
+# A store that does not answer is not worth a client's patience here.
+_REQUEST_TIMEOUT_MS = 10_000
+
+
+def add_settings_argument(parser: argparse.ArgumentParser) -> None:
+    """Let a command take settings; they are in `settings` of its arguments."""
+    parser.add_argument(
+        "-X",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting, as for a BlobConsumer; may be repeated",
+    )
+
+
+def read_settings(texts: list[str]) -> tuple[Settings, dict[str, Any]]:
+    """Ours and librdkafka's settings.
+
+    Raises:
+        UserMistake: Not of the form KEY=VALUE.
+        ConfigError: Unknown or wrong.
+    """
+    conf: dict[str, Any] = {
+        "blobmsg.request.timeout.ms": _REQUEST_TIMEOUT_MS,
+        "blobmsg.route": "plain",  # the one that needs no store
+    }
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not key or not separator:
+            raise UserMistake(f"-X wants KEY=VALUE, not {text!r}")
+        conf[key] = value
+    return parse_settings(conf, os.environ)
