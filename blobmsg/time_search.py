@@ -83,7 +83,7 @@ def find_records(
     if not found:
         return list(answers)
     # Closing the reader may take as long as a request to the store that hangs, or a second.
-    reading_s = float("inf") if timeout_s < 0 else timeout_s - min(1.0, timeout_s / 4)
+    reading_s = float("inf") if timeout_s < 0 else timeout_s - min(1.0, timeout_s / 2)
     deadline = time.monotonic() + reading_s
     with open_reader() as reader:
         places = _read_on(reader, found, deadline)

@@ -43,20 +43,22 @@ class _Statistics:
     """A `stats_cb` that looks at what brokers owe answers for."""
 
     def __init__(self) -> None:
-        self.in_flight = 0
+        self._in_a_row = 0
 
     def __call__(self, text: str) -> None:
         brokers = json.loads(text)["brokers"].values()
-        self.in_flight = sum(broker["waitresp_msg_cnt"] for broker in brokers)
+        in_flight = sum(broker["waitresp_msg_cnt"] for broker in brokers)
+        self._in_a_row = self._in_a_row + 1 if in_flight else 0
 
     def wait(self, producer: Any) -> None:
-        """Wait until messages are in flight."""
+        """Wait until messages stay in flight; what was sent before may be seen there once."""
 
         def look() -> bool:
             producer.poll(0.1)
-            return self.in_flight > 0
+            return self._in_a_row >= 3
 
-        wait_until(look, "messages are in flight")
+        self._in_a_row = 0
+        wait_until(look, "messages stay in flight")
 
 
 def _arrived(conf: dict[str, Any], topic: str, partitions: int) -> list[bytes]:
