@@ -64,9 +64,19 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--only",
         choices=_PARTS,
         action="append",
-        help="only this part (may be repeated); without sweep, the best are the last ones known to "
-        "be good: linger.ms=50 and batch.size=1 MiB, blobmsg.batch.size.bytes=64 MiB",
+        help="only this part (may be repeated); without sweep, the best are those that are named",
     )
+    for side, cells, cell in (
+        ("stock", sweep_variants(), "linger.ms=500 batch.size=4096K produce_batch"),
+        ("our", blobmsg_sweep_variants(), "batch.size=64M produce_batch"),
+    ):
+        parser.add_argument(
+            f"--{side}-best",
+            choices=[variant.name for variant in cells],
+            default=cell,
+            metavar="CELL",
+            help=f"a cell of the sweep, as its table names it ({cell})",
+        )
     parser.add_argument(
         "--update-results", action="store_true", help="write the section in docs/results.md"
     )
@@ -84,6 +94,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _records(mebibytes: int) -> int:
     return mebibytes * MEBIBYTE // VALUE_BYTES
+
+
+def _named(name: str, variants: Sequence[ProduceVariant]) -> ProduceVariant:
+    return next(variant for variant in variants if variant.name == name)
 
 
 def _measure(cluster: Cluster, arguments: argparse.Namespace) -> dict[str, Any]:

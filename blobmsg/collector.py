@@ -88,7 +88,8 @@ def delete_paced(
     """
     started_ms, deleted = clock.now_ms(), 0
     found = iter(expired)
-    while objects := list(islice(found, _DELETE_AT_ONCE)):
+    at_once = max(1, min(_DELETE_AT_ONCE, int(objects_per_second)))
+    while objects := list(islice(found, at_once)):
         due_ms = started_ms + deleted * 1000 / objects_per_second
         clock.sleep(max(0.0, due_ms - clock.now_ms()))
         store.delete([each.key for each in objects])

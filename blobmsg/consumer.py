@@ -501,8 +501,8 @@ class BlobConsumer(_ConsumerBase):
     ) -> list[TopicPartition]:
         """The first record of a time or later, for each partition.
 
-        A notification that holds such a record is looked into: at most one read from the store
-        for each partition.
+        A notification that holds such a record is looked into: as a rule one read from the store
+        for each partition. Where its object has expired, the first record behind it counts.
 
         Args:
             partitions: With times, ms since 1970 UTC, as offsets.
@@ -524,8 +524,12 @@ class BlobConsumer(_ConsumerBase):
 
     def _open_reader(self) -> BlobConsumer:
         reader = BlobConsumer(reader_config(self._conf))
-        if self._credentials is not None:
-            reader.set_sasl_credentials(*self._credentials)
+        try:
+            if self._credentials is not None:
+                reader.set_sasl_credentials(*self._credentials)
+        except BaseException:
+            reader.close()
+            raise
         return reader
 
     def _check_offsets(self, partitions: list[TopicPartition]) -> None:

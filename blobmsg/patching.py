@@ -34,26 +34,28 @@ def patch() -> None:
     """Let `confluent_kafka.Producer` and `Consumer` be `BlobProducer` and `BlobConsumer`.
 
     Call it before the code that imports them: a name that a module has imported already, or a
-    class that is derived from one, keeps the stock class, and a warning in the log says where.
-    A second call does nothing. `python -m blobmsg.run app.py` does it before an application.
+    class derived from one, keeps the stock class, and a warning in the log says where. A second
+    call does nothing. `python -m blobmsg.run app.py` does it before an application.
 
-    Serializing and deserializing clients and the asyncio ones are not replaced.
+    Processes that are started anew (multiprocessing by `spawn` or `forkserver`) call it themselves.
+    Serializing and deserializing clients are not replaced; the asyncio ones, which take what
+    `confluent_kafka` holds when they are made, wrap the drop-ins.
 
     Threads: one, before others use confluent_kafka.
     """
     for name, _, ours in _REPLACED:
         setattr(confluent_kafka, name, ours)
-    for place in _left_stock():
+    for place in list(_left_stock()):
         logger.warning(
             "%s was imported before blobmsg.patch() and stays the stock class: patch first", place
         )
 
 
 def _left_stock() -> Iterator[str]:
-    """Names in modules of others that still mean a stock class."""
+    """Names in modules of others that still mean a stock class, or one derived from it."""
     for module_name, module in list(sys.modules.items()):
         if module_name.partition(".")[0] in ("confluent_kafka", "blobmsg"):
             continue
-        names = getattr(module, "__dict__", {})
-        for stock in (StockProducer, StockConsumer):
-            yield from (f"{module_name}.{name}" for name, value in names.items() if value is stock)
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if isinstance(value, type) and issubclass(value, (StockProducer, StockConsumer)):
+                yield f"{module_name}.{name}"

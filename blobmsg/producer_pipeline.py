@@ -12,7 +12,6 @@ Lock order: `_core_lock` is the only lock; nothing is called out while it is hel
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import threading
@@ -399,8 +398,8 @@ class ProducerPipeline:
 
     def _run_notifier(self) -> None:
         while not self._is_stopping:
-            with contextlib.suppress(queue.Empty):
-                self._purges.get_nowait()()
+            while not self._purges.empty():  # nobody else takes them
+                self._purges.get()()
             with self._core_lock:
                 now_ms = self._clock.now_ms()
                 self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
-from blobmsg.core.offsets import to_virtual
+from blobmsg.core.offsets import VirtualOffset, to_virtual
 from blobmsg.kafka_settings import without
 
 if TYPE_CHECKING:
@@ -25,8 +25,11 @@ __all__ = ["find_records", "reader_config"]
 _OWN: Final[dict[str, Any]] = {
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    "auto.offset.reset": "error",  # what Kafka found is deleted meanwhile
+    # What Kafka found may be deleted meanwhile, or its object expired: the next one counts then.
+    "auto.offset.reset": "earliest",
+    "blobmsg.on.missing": "fail",
     "blobmsg.fetch.threads": 1,
+    "blobmsg.prefetch.max.bytes": 16 << 20,
     "blobmsg.offset.check": False,
 }
 _BATCH_RECORDS: Final = 1000
@@ -80,13 +83,15 @@ def find_records(
         for answer, wanted in zip(answers, asked, strict=True)
         if answer.error is None and answer.offset >= 0
     }
-    if not found:
-        return list(answers)
+    # Times below 0 are Kafka's words for the ends of the log: there is nothing to look into.
+    places = {key: to_virtual(offset) for key, (offset, time_ms) in found.items() if time_ms < 0}
+    searched = {key: place for key, place in found.items() if key not in places}
     # Closing the reader may take as long as a request to the store that hangs, or a second.
     reading_s = float("inf") if timeout_s < 0 else timeout_s - min(1.0, timeout_s / 2)
     deadline = time.monotonic() + reading_s
-    with open_reader() as reader:
-        places = _read_on(reader, found, deadline)
+    if searched:
+        with open_reader() as reader:
+            places |= _read_on(reader, searched, deadline)
     return [
         TopicPartition(answer.topic, answer.partition, places[key])
         if (key := (answer.topic, answer.partition)) in places
@@ -99,7 +104,7 @@ def _read_on(
     reader: BlobConsumer,
     searched: Mapping[tuple[str, int], tuple[int, int]],
     deadline: float,
-) -> dict[tuple[str, int], int]:
+) -> dict[tuple[str, int], VirtualOffset]:
     """The virtual offsets of the first records from a Kafka offset on that are of a time or later.
 
     Args:
@@ -110,7 +115,7 @@ def _read_on(
     reader.assign(
         [TopicPartition(*key, to_virtual(offset)) for key, (offset, _) in searched.items()]
     )
-    places: dict[tuple[str, int], int] = {}
+    places: dict[tuple[str, int], VirtualOffset] = {}
     while len(places) < len(searched):
         remaining_s = deadline - time.monotonic()
         if remaining_s <= 0:
@@ -131,11 +136,11 @@ def _read_on(
                 # Not when a replica that lags has not even what Kafka found. Else that belongs to
                 # an aborted transaction.
                 if cast("int", message.offset()) > to_virtual(searched[key][0]):
-                    places[key] = OFFSET_END
+                    places[key] = VirtualOffset(OFFSET_END)
             elif error is not None:
                 if not error.retriable():
                     raise KafkaException(error)
             elif message.timestamp()[1] >= searched[key][1]:
-                places[key] = cast("int", message.offset())
+                places[key] = VirtualOffset(cast("int", message.offset()))
                 reader.pause([TopicPartition(*key)])
     return places

@@ -31,6 +31,7 @@ and `segment.ms` after it was written, and an hour. Kafka has deleted its notifi
 unless the topic's retention was made longer meanwhile. Nothing is read and Kafka is not asked;
 names that are not blobmsg's are left alone. Run it every hour or every day, once for each store;
 two at a time do no harm.
+The hour is judged by this machine's clock, which S3 refuses when it is 15 minutes off.
 The credentials need s3:ListBucket and s3:DeleteObject, which no producer and no consumer needs.
 
 Settings come from -X and from the environment, as for a consumer. Exit codes: 0 done, 1 the store

@@ -38,10 +38,9 @@ def read_settings(texts: list[str]) -> tuple[Settings, dict[str, Any]]:
         UserMistake: Not of the form KEY=VALUE.
         ConfigError: Unknown or wrong.
     """
-    conf: dict[str, Any] = {
-        "blobmsg.request.timeout.ms": _REQUEST_TIMEOUT_MS,
-        "blobmsg.route": "plain",  # the one that needs no store
-    }
+    conf: dict[str, Any] = {"blobmsg.route": "plain"}  # the one that needs no store
+    if "BLOBMSG_REQUEST_TIMEOUT_MS" not in os.environ:
+        conf["blobmsg.request.timeout.ms"] = _REQUEST_TIMEOUT_MS
     for text in texts:
         key, separator, value = text.partition("=")
         if not key or not separator:

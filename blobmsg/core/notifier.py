@@ -60,11 +60,12 @@ class _Message(NamedTuple):
 class _Wave:
     """What of a partition was handed over together and is not answered in full."""
 
-    __slots__ = ("delivered_to", "messages", "places", "refused", "unanswered")
+    __slots__ = ("delivered_to", "messages", "places", "purge_error", "refused", "unanswered")
 
     def __init__(self) -> None:
         self.messages = 0
         self.unanswered = 0
+        self.purge_error: object = None  # of what is refused: it is not to be sent again
         # By segment: its turn in the wave, and where its records in this wave end.
         self.places: dict[SealedSegment, tuple[int, int]] = {}
         self.refused: list[_Message] = []
@@ -259,6 +260,9 @@ class Notifier:
         """
         actions: list[ProducerAction] = []
         for queue in self._queues.values():
+            if queue.wave is not None:
+                queue.wave.purge_error = error
+                self._fail_refused(queue.wave, now_ms)
             while queue.suspects:
                 segment, record_index, _ = queue.suspects.popleft()
                 self._fail(_Message(segment, record_index, error), now_ms)
@@ -325,11 +329,18 @@ class Notifier:
             return self._reports(queue)
         queue.wave = None
         actions: list[ProducerAction] = []
-        if wave.refused:
+        if wave.purge_error is not None:
+            self._fail_refused(wave, now_ms)
+        elif wave.refused:
             actions = self._judge(queue, wave, now_ms)
         else:
             queue.suspects_at_once = min(WAVE_MESSAGES, 2 * queue.suspects_at_once)
         return actions + self._advance(queue, now_ms)
+
+    def _fail_refused(self, wave: _Wave, now_ms: int) -> None:
+        for segment, record_index, _ in wave.refused:
+            self._fail(_Message(segment, record_index, wave.purge_error), now_ms)
+        wave.refused.clear()
 
     def _judge(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> list[ProducerAction]:
         """Sort the refused messages of a wave into guilty ones and suspects."""

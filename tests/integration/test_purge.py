@@ -170,17 +170,43 @@ def test_plain_records_are_dropped_with_their_places_in_order(
 @PRODUCERS
 def test_a_delivery_callback_may_purge(conf: dict[str, Any], topic: str, client: type) -> None:
     codes: list[int | None] = []
-    with client(_for(client, conf, **{"blobmsg.batch.interval.ms": 60_000})) as producer:
+    later = Reports()
+    waits = {"blobmsg.batch.interval.ms": 60_000, "linger.ms": 60_000}
+    with client(_for(client, conf, **waits)) as producer:
         send(producer, topic, [b"known"])
 
         def on_delivery(error: KafkaError | None, _message: Any) -> None:
             codes.append(None if error is None else error.code())
+            producer.produce(topic, b"second", on_delivery=later)
             producer.purge()
 
         producer.produce(topic, b"first", on_delivery=on_delivery)
         flush(producer)
 
     assert codes == [None]
+    assert later.codes == [KafkaError._PURGE_QUEUE]
+
+
+def test_a_purge_ends_the_flush_of_another_thread(
+    conf: dict[str, Any], proxy: FaultProxy, topic: str
+) -> None:
+    released = threading.Event()
+    proxied = _for(BlobProducer, conf, **{"blobmsg.s3.endpoint.url": proxy.url})
+    reports = Reports()
+    with BlobProducer(proxied) as producer:
+        send(producer, topic, [b"known"])
+        known = len(proxy.requests)
+        proxy.rule = lambda request: Hold(released) if request.method == "PUT" else None
+        producer.produce(topic, b"value", on_delivery=reports)
+        flushing = threading.Thread(target=lambda: flush(producer))
+        flushing.start()
+        proxy.wait_for(lambda requests: len(requests) > known)
+        producer.purge()
+        flushing.join(30)
+        assert not flushing.is_alive()
+        released.set()
+
+    assert reports.codes == [KafkaError._PURGE_QUEUE]
 
 
 @PRODUCERS

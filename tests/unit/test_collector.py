@@ -132,17 +132,29 @@ class FakeClock:
         self.time_ms += duration_ms
 
 
-def test_deleting_keeps_its_pace_and_asks_for_a_thousand_at_a_time() -> None:
+@pytest.mark.parametrize(
+    ("rate", "deletions", "times"),
+    [
+        (1000, [1000, 1000, 500], [0, 1, 2]),
+        (2000, [1000, 1000, 500], [0, 0.5, 1]),
+        (1250.9, [1000, 1000, 500], [0, 0.799, 1.599]),
+        (900, [900, 900, 700], [0, 1, 2]),
+        (0.001, [1] * 2500, [1000 * n for n in range(2500)]),
+    ],
+)
+def test_deleting_keeps_its_pace_and_asks_for_a_thousand_at_a_time(
+    rate: float, deletions: list[int], times: list[float]
+) -> None:
     store = filled(*(key("2020010100", number) for number in range(2500)), key("forever"))
     clock = FakeClock()
 
     seconds = [
         (clock.now_ms() - 5_000) / 1000
-        for _ in delete_paced(store, ExpiredObjects(store, NOW_MS), clock, 100)  # type: ignore[arg-type]
+        for _ in delete_paced(store, ExpiredObjects(store, NOW_MS), clock, rate)  # type: ignore[arg-type]
     ]
 
-    assert store.deletions == [1000, 1000, 500]
-    assert seconds == [0, 10, 20]
+    assert store.deletions == deletions
+    assert seconds == pytest.approx(times)
     assert [found.key for found in store.list_keys()] == [key("forever")]
 
 

@@ -44,14 +44,17 @@ consumer.close()
 
 
 def test_what_was_imported_before_is_named_in_the_log(tmp_path: Path) -> None:
-    (tmp_path / "early.py").write_text("from confluent_kafka import Producer as P, TopicPartition")
+    (tmp_path / "early.py").write_text(
+        "from confluent_kafka import Producer as P, TopicPartition\nclass Mine(P): pass"
+    )
 
     done = run("-c", "import early, blobmsg; blobmsg.patch()", folder=tmp_path)
 
     assert done.returncode == 0
-    assert done.stderr == (
-        "early.P was imported before blobmsg.patch() and stays the stock class: patch first\n"
-    )
+    assert done.stderr.splitlines() == [
+        f"early.{name} was imported before blobmsg.patch() and stays the stock class: patch first"
+        for name in ("P", "Mine")
+    ]
 
 
 def test_an_application_has_its_own_arguments_path_and_exit_code(tmp_path: Path) -> None:
@@ -70,6 +73,75 @@ def test_an_application_has_its_own_arguments_path_and_exit_code(tmp_path: Path)
     assert done.stdout == f"beside ['{tmp_path / 'app.py'}', '-m', '--help'] BlobProducer\n"
 
 
+def test_an_application_is_the_main_module_as_python_makes_it(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").touch()
+    (tmp_path / "app.py").write_text(
+        "import atexit, pickle, sys, beside\n"
+        "file = __file__\n"
+        "class Mine: pass\n"
+        "def show():\n"
+        "    main = sys.modules['__main__']\n"
+        "    names = sorted(name for name in vars(main) if name[:2] != '__')\n"
+        "    print(file, sys.argv, names, main.Mine is Mine, len(pickle.dumps(Mine())) > 0)\n"
+        "atexit.register(show)\n"
+    )
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    (folder / "link.py").symlink_to("../app.py")
+
+    plain = run("link.py", "x", folder=folder)
+    patched = run("-m", "blobmsg.run", "link.py", "x", folder=folder)
+
+    assert patched.stdout == plain.stdout
+    assert plain.stdout
+    assert (patched.returncode, patched.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [["-m", "pack", "x"], ["-mpack", "x"], ["-m", "pack.part", "x"]])
+def test_a_module_runs_as_python_runs_it(tmp_path: Path, words: list[str]) -> None:
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    code = (
+        "import sys; from . import __name__ as name; print(name, __name__, __spec__.name, sys.argv)"
+    )
+    (package / "__main__.py").write_text(code)
+    (package / "part.py").write_text(code)
+
+    plain, patched = run(*words, folder=tmp_path), run("-m", "blobmsg.run", *words, folder=tmp_path)
+
+    assert patched.stdout == plain.stdout
+    assert plain.stdout
+    assert (patched.returncode, patched.stderr) == (0, "")
+
+
+def test_a_module_that_lacks_something_says_what(tmp_path: Path) -> None:
+    package = tmp_path / "pack"
+    package.mkdir()
+    (package / "__init__.py").write_text("import no_such_dependency")
+    (package / "part.py").touch()
+
+    done = run("-m", "blobmsg.run", "-m", "pack.part", folder=tmp_path)
+
+    assert done.returncode == 1
+    assert done.stderr.endswith("ModuleNotFoundError: No module named 'no_such_dependency'\n")
+
+
+def test_a_folder_with_a_main_module_runs(tmp_path: Path) -> None:
+    (tmp_path / "__main__.py").write_text("import confluent_kafka as c; print(c.Producer.__name__)")
+
+    done = run("-m", "blobmsg.run", ".", folder=tmp_path)
+
+    assert (done.returncode, done.stdout) == (0, "BlobProducer\n")
+
+
+def test_help_says_how(tmp_path: Path) -> None:
+    done = run("-m", "blobmsg.run", "--help", folder=tmp_path)
+
+    assert done.returncode == 0
+    assert "BLOBMSG_*" in done.stdout
+
+
 def test_a_failing_application_shows_its_own_traceback(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("raise ValueError('its own')")
 
@@ -84,7 +156,9 @@ def test_a_failing_application_shows_its_own_traceback(tmp_path: Path) -> None:
     [
         (["nowhere.py"], "blobmsg.run: there is no file nowhere.py\n"),
         (["-m", "no.such"], "blobmsg.run: there is no module no.such\n"),
-        ([], "application"),
+        ([], "usage: python -m blobmsg.run"),
+        (["-m"], "usage: python -m blobmsg.run"),
+        (["-x", "app.py"], "usage: python -m blobmsg.run"),
     ],
 )
 def test_a_wrong_request_is_answered_without_a_traceback(

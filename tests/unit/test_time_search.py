@@ -96,12 +96,16 @@ def test_an_error_that_passes_is_waited_out_and_another_one_raised() -> None:
     passing = problem(KafkaError.LEADER_NOT_AVAILABLE, retriable=True)
     assert find(ScriptedReader([passing], [record(9, 5)]), 5) == [9]
 
-    for code in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTO_OFFSET_RESET):
-        refused = ScriptedReader([problem(code)])
-        with pytest.raises(KafkaException) as caught:
-            find(refused, 5)
-        assert caught.value.args[0].code() == code
-        assert refused.is_closed
+    refused = ScriptedReader([problem(KafkaError.TOPIC_AUTHORIZATION_FAILED)])
+    with pytest.raises(KafkaException) as caught:
+        find(refused, 5)
+    assert caught.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert refused.is_closed
+
+
+@pytest.mark.parametrize("time_ms", [-1, -2, -1001])
+def test_a_time_below_zero_asks_kafka_alone_for_an_end_of_the_log(time_ms: int) -> None:
+    assert find(ScriptedReader(), time_ms) == [to_virtual(7)]
 
 
 def test_time_that_is_over_is_told_with_the_partitions_that_are_missing() -> None:
@@ -130,9 +134,11 @@ def test_the_reader_has_the_settings_of_the_asker_but_for_what_others_would_noti
         "group.id": "g",
         "logger": "kept",
         "blobmsg.store.url": "memory://x",
-        "auto.offset.reset": "error",
+        "auto.offset.reset": "earliest",
+        "blobmsg.on.missing": "fail",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "blobmsg.fetch.threads": 1,
+        "blobmsg.prefetch.max.bytes": 16 << 20,
         "blobmsg.offset.check": False,
     }

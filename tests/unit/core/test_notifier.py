@@ -588,3 +588,18 @@ def test_a_purge_fails_what_was_to_be_sent_again() -> None:
 
     assert [segment.error for segment in segments] == [None, "purged", "purged"]
     assert notifier.acknowledged(segments[0], 5, 3) == [Report(s) for s in segments]
+
+
+def test_what_is_refused_around_a_purge_is_not_sent_again() -> None:
+    notifier = refusing()
+    before, after, behind = queued(notifier, 3)
+    notifier.ready([before, after], 0)
+    notifier.rejected(before, REFUSED, 1)
+
+    assert reported(notifier.purge("purged", 2)) == [before]
+    actions = notifier.rejected(after, REFUSED, 3)
+
+    assert actions == [Report(after), Report(behind)]
+    assert [segment.error for segment in (before, after, behind)] == ["purged"] * 3
+    (later,) = queued(notifier)
+    assert notified(notifier.ready([later], 4)) == [later]
