@@ -184,7 +184,8 @@ def test_a_delivery_callback_may_purge(conf: dict[str, Any], topic: str, client:
         flush(producer)
 
     assert codes == [None]
-    assert later.codes == [KafkaError._PURGE_QUEUE]
+    # Stock may have sent it by then: a flush does not linger.
+    assert later.codes in ([KafkaError._PURGE_QUEUE], [KafkaError._PURGE_INFLIGHT])
 
 
 def test_a_purge_ends_the_flush_of_another_thread(

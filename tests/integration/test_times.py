@@ -6,7 +6,15 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+)
 
 from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.fault_proxy import Answer, FaultProxy
@@ -118,10 +126,28 @@ def test_wrong_calls_are_answered_as_stock_answers_them(conf: dict[str, Any], to
     for client, settings in ((Consumer, _stock(_reader(conf))), (BlobConsumer, _reader(conf))):
         with client(settings) as consumer:
             wrong: list[Any] = [None, [1], partition(topic, 0, 0), [], [partition(topic, 7, 0)]]
+            wrong.append([partition(topic, 0, OFFSET_INVALID)])
             answers = [outcome(lambda c=consumer, w=w: c.offsets_for_times(w, 5)) for w in wrong]  # type: ignore[misc]
             [at_the_end] = consumer.offsets_for_times([partition(topic, 0, 5)], 5)
             found.append((answers, at_the_end.offset, at_the_end.error))
     assert found[0] == found[1]
+
+
+def test_the_ends_of_the_log_are_its_watermarks_and_the_last_of_one_partition_counts(
+    conf: dict[str, Any], topic: str
+) -> None:
+    with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
+        for number in range(10):
+            producer.produce(topic, b"%d" % number, timestamp=_FIRST_MS + number)
+    with BlobConsumer(_reader(conf)) as consumer:
+
+        def found(*times: int) -> list[int]:
+            asked = [partition(topic, 0, each) for each in times]
+            return [place.offset for place in consumer.offsets_for_times(asked, 30)]
+
+        low, high = consumer.get_watermark_offsets(partition(topic), 10)
+        assert (found(OFFSET_BEGINNING), found(OFFSET_END)) == ([low], [high])
+        assert found(_FIRST_MS + 7, _FIRST_MS + 3) == [high - 7] * 2  # as stock
 
 
 def test_a_store_that_is_away_is_told_in_time(
