@@ -8,7 +8,7 @@ reading takes (checks, retries, plain and inline records), and the asking one is
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
@@ -18,7 +18,8 @@ from blobmsg.kafka_settings import without
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from blobmsg.consumer import BlobConsumer
+    from confluent_kafka import Message
+    from typing_extensions import Self
 
 __all__ = ["find_records", "reader_config"]
 
@@ -45,6 +46,26 @@ _LEFT_OUT: Final = (
 )
 
 
+class Reader(Protocol):
+    """What of a `BlobConsumer` reads on."""
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """Begin at these places."""
+        ...
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Read no more of these."""
+        ...
+
+    def consume(self, num_messages: int, timeout: float) -> Sequence[Message]:
+        """The next records and events."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+
 def reader_config(conf: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the consumer that reads on.
 
@@ -60,7 +81,7 @@ def reader_config(conf: Mapping[str, Any]) -> dict[str, Any]:
 def find_records(
     asked: Sequence[TopicPartition],
     answers: Sequence[TopicPartition],
-    open_reader: Callable[[], BlobConsumer],
+    open_reader: Callable[[], Reader],
     timeout_s: float,
 ) -> list[TopicPartition]:
     """Turn Kafka's answers into places of records.
@@ -101,7 +122,7 @@ def find_records(
 
 
 def _read_on(
-    reader: BlobConsumer,
+    reader: Reader,
     searched: Mapping[tuple[str, int], tuple[int, int]],
     deadline: float,
 ) -> dict[tuple[str, int], VirtualOffset]:

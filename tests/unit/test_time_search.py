@@ -33,16 +33,17 @@ class ScriptedReader:
     def _note(self, call: str, *places: TopicPartition) -> None:
         self.calls.append((call, [(p.topic, p.partition, p.offset) for p in places]))
 
-    def assign(self, places: list[TopicPartition]) -> None:
-        self._note("assign", *places)
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self._note("assign", *partitions)
 
-    def pause(self, places: list[TopicPartition]) -> None:
-        self._note("pause", *places)
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        self._note("pause", *partitions)
 
-    def consume(self, _count: int, timeout_s: float) -> list[Message]:
+    def consume(self, num_messages: int, timeout: float) -> list[Message]:
+        assert num_messages > 1
         if self._batches:
             return self._batches.pop(0)
-        time.sleep(timeout_s)
+        time.sleep(timeout)
         return []
 
 
@@ -57,7 +58,7 @@ def problem(code: int, offset: int = 0, **more: Any) -> Message:
 def find(reader: ScriptedReader, *times: int, timeout_s: float = 10) -> list[int]:
     asked = [TopicPartition("t", number, each) for number, each in enumerate(times)]
     answers = [TopicPartition("t", number, 7) for number in range(len(times))]
-    found = find_records(asked, answers, lambda: reader, timeout_s)  # type: ignore[arg-type, return-value]
+    found = find_records(asked, answers, lambda: reader, timeout_s)
     assert [p.partition for p in found] == list(range(len(times)))
     return [p.offset for p in found]
 
