@@ -10,7 +10,7 @@ import pytest
 import blobmsg
 
 #: What users may import, beside the submodules below.
-PUBLIC = {"BlobConsumer", "BlobProducer", "Message", "__version__"}
+PUBLIC = {"BlobConsumer", "BlobProducer", "Message", "__version__", "patch"}
 PUBLIC_MODULES = ("blobmsg.errors", "blobmsg.format", "blobmsg.offsets", "blobmsg.testing")
 
 
