@@ -183,6 +183,9 @@ def test_ctrl_c_while_starting_leaves_nothing(stack: lab.Stack) -> None:
     program = (
         "import sys\n"
         "from blobmsg.cli.main import main\n"
+        "from blobmsg.lab import readiness\n"
+        # It must not be there before we look: then there is nothing left to interrupt.
+        "readiness._coordinator_answers = lambda _stack: False\n"
         "sys.exit(main(['dev', 'up', *sys.argv[1:]]))\n"
     )
     owner = subprocess.Popen(
