@@ -26,8 +26,7 @@ __all__ = ["patch"]
 
 logger = logging.getLogger("blobmsg.patch")
 
-_REPLACED: Final = (("Producer", StockProducer, BlobProducer),
-                    ("Consumer", StockConsumer, BlobConsumer))  # fmt: skip
+_REPLACEMENTS: Final = {"Producer": BlobProducer, "Consumer": BlobConsumer}
 
 
 def patch() -> None:
@@ -43,7 +42,7 @@ def patch() -> None:
 
     Threads: one, before others use confluent_kafka.
     """
-    for name, _, ours in _REPLACED:
+    for name, ours in _REPLACEMENTS.items():
         setattr(confluent_kafka, name, ours)
     for place in list(_left_stock()):
         logger.warning(

@@ -97,23 +97,24 @@ def _collect(store: Store, arguments: argparse.Namespace) -> None:
 
 
 class _Totals:
-    """Objects and bytes by expiry hour."""
+    """Objects, bytes and expiry hours."""
 
     def __init__(self) -> None:
-        self._hours: dict[str, list[int]] = {}
+        self._objects = 0
+        self._size_bytes = 0
+        self._hours: set[str] = set()
 
     def add(self, found: ObjectInfo) -> None:
-        hour = self._hours.setdefault(ObjectKey.decode(found.key).expiry_hour, [0, 0])
-        hour[0] += 1
-        hour[1] += found.size_bytes
+        self._objects += 1
+        self._size_bytes += found.size_bytes
+        self._hours.add(ObjectKey.decode(found.key).expiry_hour)
 
     def facts(self) -> dict[str, Any]:
-        hours = sorted(self._hours)
         return {
-            "objects": sum(objects for objects, _ in self._hours.values()),
-            "bytes": sum(size_bytes for _, size_bytes in self._hours.values()),
-            "first_expiry_hour": hours[0] if hours else None,
-            "last_expiry_hour": hours[-1] if hours else None,
+            "objects": self._objects,
+            "bytes": self._size_bytes,
+            "first_expiry_hour": min(self._hours, default=None),
+            "last_expiry_hour": max(self._hours, default=None),
         }
 
 

@@ -262,10 +262,8 @@ class Notifier:
         for queue in self._queues.values():
             if queue.wave is not None:
                 queue.wave.purge_error = error
-                self._fail_refused(queue.wave, now_ms)
-            while queue.suspects:
-                segment, record_index, _ = queue.suspects.popleft()
-                self._fail(_Message(segment, record_index, error), now_ms)
+                self._drop(queue.wave.refused, error, now_ms)
+            self._drop(queue.suspects, error, now_ms)
             if queue.next_record:  # Kafka has the first records of this one
                 self._give_up(queue.unnotified.popleft(), queue.next_record, error, now_ms)
                 queue.next_record = 0
@@ -330,17 +328,18 @@ class Notifier:
         queue.wave = None
         actions: list[ProducerAction] = []
         if wave.purge_error is not None:
-            self._fail_refused(wave, now_ms)
+            self._drop(wave.refused, wave.purge_error, now_ms)
         elif wave.refused:
             actions = self._judge(queue, wave, now_ms)
         else:
             queue.suspects_at_once = min(WAVE_MESSAGES, 2 * queue.suspects_at_once)
         return actions + self._advance(queue, now_ms)
 
-    def _fail_refused(self, wave: _Wave, now_ms: int) -> None:
-        for segment, record_index, _ in wave.refused:
-            self._fail(_Message(segment, record_index, wave.purge_error), now_ms)
-        wave.refused.clear()
+    def _drop(self, messages: list[_Message] | deque[_Message], error: object, now_ms: int) -> None:
+        """Fail messages that are not sent again, and forget them."""
+        for segment, record_index, _ in messages:
+            self._fail(_Message(segment, record_index, error), now_ms)
+        messages.clear()
 
     def _judge(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> list[ProducerAction]:
         """Sort the refused messages of a wave into guilty ones and suspects."""

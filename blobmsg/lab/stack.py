@@ -232,11 +232,11 @@ class Stack:
             "blobmsg.s3.secret.access.key": s3.secret_access_key,
         }
 
-    def environ(self) -> dict[str, str]:
+    def environ(self, prefix: str = "dev") -> dict[str, str]:
         """Return the same as environment variables; `open_stack` reads them."""
         names = {
             f"{key.replace('.', '_').upper()}": str(value)
-            for key, value in self.conf().items()
+            for key, value in self.conf(prefix).items()
             if key.startswith("blobmsg.")
         }
         return {

@@ -24,9 +24,8 @@ def test_expired_objects_go_and_what_is_in_use_is_read_as_before(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, value in conf.items():
-        if name.startswith("blobmsg."):
-            monkeypatch.setenv(name.replace(".", "_").upper(), str(value))
+    for name, value in stack.environ(store_prefix).items():
+        monkeypatch.setenv(name, value)
     with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
         send(producer, topic, [b"value"])
     client = stack.s3_client()
@@ -48,11 +47,13 @@ def test_expired_objects_go_and_what_is_in_use_is_read_as_before(
 
 
 def test_a_store_that_refuses_is_told_without_a_traceback(
-    conf: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    stack: lab.Stack,
+    store_prefix: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, value in conf.items():
-        if name.startswith("blobmsg."):
-            monkeypatch.setenv(name.replace(".", "_").upper(), str(value))
+    for name, value in stack.environ(store_prefix).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("BLOBMSG_S3_SECRET_ACCESS_KEY", "wrong")
 
     assert main(["gc", "--expired"]) == 1

@@ -35,7 +35,6 @@ KEY = f"default/3/forever/az1/{WRITER}-7"
 @pytest.fixture
 def topic(
     stack: lab.Stack,
-    conf: dict[str, Any],
     store_prefix: str,
     make_topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
@@ -43,10 +42,8 @@ def topic(
     """A topic with a notification of an object in the store, then a plain record."""
     for name in [name for name in os.environ if name.startswith("BLOBMSG_")]:
         monkeypatch.delenv(name)
-    for key, value in conf.items():
-        if key.startswith("blobmsg."):
-            monkeypatch.setenv(key.replace(".", "_").upper(), str(value))
-    monkeypatch.setenv("BLOBMSG_DEV_BOOTSTRAP", stack.bootstrap_servers)
+    for name, setting in stack.environ(store_prefix).items():
+        monkeypatch.setenv(name, setting)
     topic = make_topic()
     columns = Columns(keys=[b"k"], values=[b"v"], timestamps_ms=[1], headers=None)
     producer_id = bytes.fromhex(WRITER)

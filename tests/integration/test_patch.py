@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from blobmsg import BlobProducer
 from tests.helpers.records import send
 
@@ -51,23 +53,24 @@ def _run(
     )
 
 
-def _environ(conf: dict[str, Any]) -> dict[str, str]:
-    ours = {
-        name.upper().replace(".", "_"): str(value)
-        for name, value in conf.items()
-        if name.startswith("blobmsg.")
-    }
-    return {**ours, "BLOBMSG_ROUTE": "blob", "KAFKA": conf["bootstrap.servers"]}
+@pytest.fixture
+def environ(stack: lab.Stack, store_prefix: str) -> dict[str, str]:
+    ours = stack.environ(store_prefix)
+    return {**ours, "BLOBMSG_ROUTE": "blob", "KAFKA": stack.bootstrap_servers}
 
 
 def test_an_application_runs_unchanged_and_its_records_go_through_the_store(
-    conf: dict[str, Any], stack: lab.Stack, topic: str, tmp_path: Path
+    conf: dict[str, Any],
+    environ: dict[str, str],
+    stack: lab.Stack,
+    topic: str,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "app.py").write_text(_APPLICATION)
     with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
         send(producer, topic, [b"from elsewhere"])
 
-    done = _run("-m", "blobmsg.run", "app.py", topic, "3", folder=tmp_path, environ=_environ(conf))
+    done = _run("-m", "blobmsg.run", "app.py", topic, "3", folder=tmp_path, environ=environ)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -81,15 +84,13 @@ def test_an_application_runs_unchanged_and_its_records_go_through_the_store(
     client.close()
 
 
-def test_a_module_runs_as_well(conf: dict[str, Any], topic: str, tmp_path: Path) -> None:
+def test_a_module_runs_as_well(environ: dict[str, str], topic: str, tmp_path: Path) -> None:
     package = tmp_path / "service"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "__main__.py").write_text(_APPLICATION)
 
-    done = _run(
-        "-m", "blobmsg.run", "-m", "service", topic, "1", folder=tmp_path, environ=_environ(conf)
-    )
+    done = _run("-m", "blobmsg.run", "-m", "service", topic, "1", folder=tmp_path, environ=environ)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

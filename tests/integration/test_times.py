@@ -61,6 +61,13 @@ def _fill(conf: dict[str, Any], topic: str) -> None:
     flush(with_stock)
 
 
+def _fill_by_ms(conf: dict[str, Any], topic: str, count: int) -> None:
+    """Records 0, 1, 2 … in one object, each a millisecond after the one before."""
+    with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
+        for number in range(count):
+            producer.produce(topic, b"%d" % number, timestamp=_FIRST_MS + number)
+
+
 def test_the_first_record_of_a_time_is_found_in_objects_inline_and_plain(
     conf: dict[str, Any], make_topic: Callable[..., str]
 ) -> None:
@@ -94,9 +101,7 @@ def test_the_first_record_of_a_time_is_found_in_objects_inline_and_plain(
 def test_what_is_found_can_be_sought_and_the_asking_consumer_stays_where_it_is(
     conf: dict[str, Any], topic: str
 ) -> None:
-    with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
-        for number in range(100):
-            producer.produce(topic, b"%d" % number, timestamp=_FIRST_MS + number)
+    _fill_by_ms(conf, topic, 100)
     with BlobConsumer(_reader(conf)) as consumer:
         consumer.assign([partition(topic, 0, 0)])
         assert next_message(consumer).value() == b"0"
@@ -136,9 +141,7 @@ def test_wrong_calls_are_answered_as_stock_answers_them(conf: dict[str, Any], to
 def test_the_ends_of_the_log_are_its_watermarks_and_the_last_of_one_partition_counts(
     conf: dict[str, Any], topic: str
 ) -> None:
-    with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
-        for number in range(10):
-            producer.produce(topic, b"%d" % number, timestamp=_FIRST_MS + number)
+    _fill_by_ms(conf, topic, 10)
     with BlobConsumer(_reader(conf)) as consumer:
 
         def found(*times: int) -> list[int]:

@@ -65,12 +65,11 @@ def test_an_application_has_its_own_arguments_path_and_exit_code(tmp_path: Path)
         "sys.exit(7)"
     )
 
-    done = run(
-        "-m", "blobmsg.run", str(tmp_path / "app.py"), "-m", "--help", folder=tmp_path.parent
-    )
+    app = str(tmp_path / "app.py")
+    done = run("-m", "blobmsg.run", app, "--", "-m", "--help", folder=tmp_path.parent)
 
     assert (done.returncode, done.stderr) == (7, "")
-    assert done.stdout == f"beside ['{tmp_path / 'app.py'}', '-m', '--help'] BlobProducer\n"
+    assert done.stdout == f"beside ['{app}', '--', '-m', '--help'] BlobProducer\n"
 
 
 def test_an_application_is_the_main_module_as_python_makes_it(tmp_path: Path) -> None:
