@@ -20,10 +20,8 @@ import zipfile
 from typing import TYPE_CHECKING
 
 from blobmsg.format import (
-    BatchObjectWriter,
     Codec,
     Columns,
-    EncodedSegment,
     Limits,
     Notification,
     ObjectKey,
@@ -38,8 +36,8 @@ from blobmsg.format import (
     encode_object_segment,
     encode_segment,
     segment_chunks,
-    write_batch_object,
 )
+from blobmsg.format.batch_object import lay_out_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,15 +147,13 @@ def bench_object() -> None:
         )
         for partition in range(12)
     ]
-    chunks = [chunk for segment in segments for chunk in segment.chunks]
+    pieces = [piece for segment in segments for piece in segment.pieces]
     data, entries = encode_batch_object(segments)
     print(f"\nbatch object of 12 segments, {len(data) / 2**20:.1f} MiB, ms")
-    print(f"{'one join of all chunks':30} {least_seconds(lambda: b''.join(chunks)) * 1e3:8.2f}")
+    print(f"{'one join of all pieces':30} {least_seconds(lambda: b''.join(pieces)) * 1e3:8.2f}")
     print(f"{'its CRC-32':30} {least_seconds(lambda: crc32(data)) * 1e3:8.2f}")
-    print(f"{'encode':30} {least_seconds(lambda: encode_batch_object(segments)) * 1e3:8.2f}")
-    stream = io.BytesIO(bytes(len(data)))
-    in_place = least_seconds(lambda: write_batch_object(segments, stream))
-    print(f"{'encode into a used buffer':30} {in_place * 1e3:8.2f}")
+    print(f"{'lay out':30} {least_seconds(lambda: lay_out_object(segments)) * 1e3:8.2f}")
+    print(f"{'in one piece':30} {least_seconds(lambda: encode_batch_object(segments)) * 1e3:8.2f}")
     index = least_seconds(lambda: decode_batch_object_index(data, len(data)))
     print(f"{'decode the index':30} {index * 1e3:8.2f}")
     key = ObjectKey("shared", "a", "2026112103", "az1", "0123456789abcdef" * 2, 123456)
@@ -171,53 +167,11 @@ def bench_object() -> None:
     print(f"{'decode, µs':30} {decode * 1e6:8.1f}")
 
 
-def bench_batches() -> None:
-    """Batches in turn, so that no record is in the processor's cache before its own."""
-    chance = random.Random(3)
-    batches: list[list[Columns]] = []
-    for _ in range(8):
-        columns = [Columns() for _ in range(12)]
-        for number in range(RECORDS):
-            place = columns[chance.randrange(12)]
-            place.keys.append(b"%08d" % number)
-            place.values.append(chance.randbytes(1024))
-            place.timestamps_ms.append(1_700_000_000_000 + number // 100)
-        batches.append(columns)
-    stream = io.BytesIO(bytes(20 << 20))
-
-    def segment(number: int, columns: Columns) -> EncodedSegment:
-        return encode_object_segment(
-            columns,
-            Codec.NONE,
-            topic="orders",
-            partition=number,
-            destination_zone="",
-            producer_id=bytes(16),
-        )
-
-    def all_encoded_then_written() -> None:
-        for batch in batches:
-            write_batch_object(list(itertools.starmap(segment, enumerate(batch))), stream)
-
-    def segment_by_segment() -> None:
-        for batch in batches:
-            writer = BatchObjectWriter(stream)
-            for number, columns in enumerate(batch):
-                writer.add(segment(number, columns))
-            writer.finish()
-
-    print("\nrecords that lie all over memory into objects of 16 MiB, ns per record")
-    for work in (all_encoded_then_written, segment_by_segment):
-        seconds = least_seconds(work, 1) / len(batches)
-        print(f"{work.__name__.replace('_', ' '):30} {seconds / RECORDS * 1e9:8.0f}")
-
-
 def main() -> None:
     print(f"{platform.machine()}, Python {platform.python_version()}, {RECORDS} records\n")
     bench_segments()
     bench_codecs()
     bench_object()
-    bench_batches()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
 from blobmsg.core.offsets import virtual_offset_of_first
 from blobmsg.core.segments import SealedSegment, SegmentState
-from blobmsg.format.segment import WIDE
 from blobmsg.message import Message
 
 if TYPE_CHECKING:
@@ -156,7 +155,7 @@ class DeliveryReports:
 def _messages(segment: SealedSegment) -> Callable[[int], Message]:
     """A function that makes the report of one record."""
     topic, partition = segment.topic, segment.partition
-    cells, width = segment.rows.cells, segment.rows.width
+    record = segment.rows.record
     latency_s = (segment.settled_ms - segment.opened_ms) / 1000
     failed = segment.error if segment.state is SegmentState.FAILED else None
     first = (
@@ -173,16 +172,16 @@ def _messages(segment: SealedSegment) -> Callable[[int], Message]:
             offset = virtual_offset_of_first(offsets[index], 1) if offsets[index] >= 0 else None
             if errors is not None and index in errors:
                 error = errors[index]
-        place = index * width
+        key, value, timestamp_ms, headers = record(index)
         return Message(
             topic,
             partition,
             None if error is not None else offset,
-            cells[place],
-            cells[place + 1],
-            cells[place + 3] if width == WIDE else None,
+            key,
+            value,
+            headers,
             error,
-            (TIMESTAMP_CREATE_TIME, cells[place + 2]),
+            (TIMESTAMP_CREATE_TIME, timestamp_ms),
             latency_s,
         )
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from blobmsg.config import Settings
     from blobmsg.core.segments import Batch, Lane
     from blobmsg.format.part import Part
-    from blobmsg.format.segment import Rows
+    from blobmsg.format.rows import Rows
     from blobmsg.kafka_settings import KafkaView
     from blobmsg.resources import Stores
     from blobmsg.topic_directory import TopicDirectory
@@ -135,7 +135,6 @@ class ProducerPipeline:
             codec=Codec[settings.compression_type.upper()],
             producer_id=producer_id,
             threads=settings.upload_threads,
-            keep_bytes=self._memory.limit_bytes - self._memory.record_limit_bytes,
             name=name,
         )
         self._notifier_thread = threading.Thread(

@@ -11,6 +11,7 @@ from blobmsg.core.kafka_presence import AWAY_AFTER_MS, KafkaPresence
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
 from blobmsg.core.router import Router
+from blobmsg.format.rows import keep_free
 from blobmsg.inner_config import TimeBudget
 from blobmsg.outbox import refuses_batch, refuses_keyless
 from blobmsg.producer_topics import ENVELOPE_BYTES
@@ -49,6 +50,8 @@ def create_producer_core(settings: Settings, view: KafkaView, producer_id: bytes
         writer_id=producer_id.hex(),
     )
     limit_bytes = view.queue_buffering_max_bytes
+    # A batch fills while the one before it becomes an object.
+    keep_free(min(2 * settings.batch_size_bytes, limit_bytes // 8))
     memory = BufferMemory(
         # The inner producer's queue has the other eighth (`inner_producer_config`).
         limit_bytes - limit_bytes // 8,

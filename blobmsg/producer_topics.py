@@ -23,7 +23,7 @@ from blobmsg.core.events import ProducerAction, Report
 from blobmsg.core.partitioner import Partitioner, create_partitioner
 from blobmsg.core.segments import SealedSegment, SegmentState
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
-from blobmsg.format.segment import WIDE, Rows
+from blobmsg.format.rows import WIDE, Rows
 from blobmsg.inner_config import key_hashes
 from blobmsg.reentrant import CoreLock, Wakeup
 from blobmsg.topic_directory import TopicDirectory, TopicFacts, UnknownTopic
@@ -248,13 +248,14 @@ class ProducerTopics:
             self._dispatch(self._core.seal(segment.lane, now_ms, self._clock.timestamp_ms()))
 
     def _fail(self, name: str, record: WaitingRecord, error: KafkaError) -> None:
+        rows = Rows(WIDE)
+        rows.extend(
+            (record.key, record.value, record.timestamp_ms, record.headers, record.callback)
+        )
         segment = SealedSegment(
             topic=name,
             partition=record.partition,
-            rows=Rows(
-                [record.key, record.value, record.timestamp_ms, record.headers, record.callback],
-                WIDE,
-            ),
+            rows=rows,
             callback=record.callback,
             charged_bytes=record.payload_bytes + CHARGE_BYTES_PER_RECORD,
             opened_ms=record.opened_ms,

@@ -120,6 +120,7 @@ class RecordPath:
             lane, memory = segment.lane, self._memory
             lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
             segment.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+            segment.records_left -= 1
             memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
             memory.records += 1
             segment.rows.extend(row)

@@ -127,6 +127,7 @@ if TYPE_CHECKING or native is None:
                 if (
                     segment is None
                     or self._core_lock.is_deciding
+                    or segment.records_left <= 0
                     or payload_bytes > self._record_max_bytes
                     or memory.records_bytes + payload_bytes > memory.records_ceiling_bytes
                     or memory.records >= memory.limit_records
@@ -135,6 +136,7 @@ if TYPE_CHECKING or native is None:
                 lane = segment.lane
                 lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
                 segment.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
+                segment.records_left -= 1
                 memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
                 memory.records += 1
                 segment.rows.extend(row)

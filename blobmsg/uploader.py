@@ -12,24 +12,21 @@ import threading
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from blobmsg.format.batch_object import (
-    BatchObjectWriter,
     encode_object_segment,
-    object_bytes_bound,
+    encode_object_segments,
+    lay_out_object,
 )
-from blobmsg.format.checksum import crc32
 from blobmsg.format.part import Part
 from blobmsg.format.ranges import ByteRange
-from blobmsg.format.segment import segment_bytes_bound
-from blobmsg.object_buffers import ObjectBuffers
-from blobmsg.store.crc32_combine import object_crc32
+from blobmsg.format.rows import drop_unused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from blobmsg.core.segments import Batch, SealedSegment
-    from blobmsg.format.batch_object import IndexEntry
+    from blobmsg.format.batch_object import BatchObject
     from blobmsg.format.codec import Codec
-    from blobmsg.format.segment import Rows
+    from blobmsg.format.rows import Rows
     from blobmsg.store.base import Store
 
 __all__ = ["UploadOutcomes", "Uploader"]
@@ -38,7 +35,7 @@ logger = logging.getLogger("blobmsg.uploader")
 
 _Job = TypeVar("_Job")
 
-# Memory that is kept for the next object goes when none has come for so long.
+# Memory that is kept for the next records goes when it was not needed for so long.
 _IDLE_S: Final = 10.0
 # "No limit" as a deadline: about 35 years of monotonic time.
 NO_DEADLINE_MS: Final = 1 << 40
@@ -94,7 +91,6 @@ class Uploader:
         codec: For segments.
         producer_id: 16 bytes, written into every part.
         threads: How many uploads at once.
-        keep_bytes: Most memory kept for the next objects while it is not in use.
 
     Threads: any.
     """
@@ -107,7 +103,6 @@ class Uploader:
         codec: Codec,
         producer_id: bytes,
         threads: int,
-        keep_bytes: int,
         name: str,
     ) -> None:
         self._store = store
@@ -118,7 +113,6 @@ class Uploader:
         # Inline segments have a thread of their own: they need no store, so one that hangs must
         # not hold them up.
         self._inline: queue.SimpleQueue[SealedSegment | None] = queue.SimpleQueue()
-        self._buffers = ObjectBuffers(keep_bytes)
         self._is_stopping = False
         self._threads = [
             threading.Thread(
@@ -168,7 +162,7 @@ class Uploader:
             try:
                 job = jobs.get(timeout=_IDLE_S)
             except queue.Empty:
-                self._buffers.drop_unused(_IDLE_S)
+                drop_unused()
                 continue
             if job is None or self._is_stopping:
                 return
@@ -183,38 +177,34 @@ class Uploader:
         contents = self._outcomes.begin_encoding(batch)
         if not contents:
             return
-        zone = batch.lane_key.destination_zone
         object_bytes = 0
-        entries: list[IndexEntry] = []
         contents.sort(key=_by_topic)
         segments = [segment for segment, _ in contents]
         try:
-            with self._buffers.lend(_size_bound(contents, zone)) as stream:
-                writer = BatchObjectWriter(stream)
-                entries = writer.encode(
-                    [(rows, segment.topic, segment.partition) for segment, rows in contents],
-                    self._codec,
-                    destination_zone=zone,
-                    producer_id=self._producer_id,
-                )
-                object_bytes = writer.finish()
-                self._outcomes.object_encoded(batch, segments, object_bytes)
-                while contents:  # not all in one step, nor under a lock: they may be a million
-                    contents.pop()
-                with stream.getbuffer()[:object_bytes] as data:
-                    self._put(batch, data, entries)
+            encoded = encode_object_segments(
+                [(rows, segment.topic, segment.partition) for segment, rows in contents],
+                self._codec,
+                destination_zone=batch.lane_key.destination_zone,
+                producer_id=self._producer_id,
+            )
+            laid_out = lay_out_object(encoded)
+            object_bytes = laid_out.length_bytes
+            self._outcomes.object_encoded(batch, segments, object_bytes)
+            while contents:  # not all in one step, nor under a lock: they may be a million
+                contents.pop()
+            self._put(batch, laid_out)
         except Exception as error:  # noqa: BLE001  (every failure goes to the records' reports)
             self._outcomes.upload_failed(batch, error, object_bytes)
             return
-        parts = {s: entry.part for s, entry in zip(segments, entries, strict=True)}
+        parts = {s: entry.part for s, entry in zip(segments, laid_out.entries, strict=True)}
         self._outcomes.uploaded(batch, parts, object_bytes)
 
-    def _put(self, batch: Batch, data: memoryview, entries: list[IndexEntry]) -> None:
+    def _put(self, batch: Batch, laid_out: BatchObject) -> None:
         self._store().put(
             batch.object_key,
-            data,
+            laid_out.pieces,
             deadline_ms=NO_DEADLINE_MS if batch.deadline_ms is None else batch.deadline_ms,
-            crc32=object_crc32(data, [(e.byte_range, e.checksum) for e in entries]),
+            crc32=laid_out.crc32,
         )
 
     def _encode_inline(self, segment: SealedSegment) -> None:
@@ -230,7 +220,7 @@ class Uploader:
                 destination_zone="",
                 producer_id=self._producer_id,
             )
-            data = b"".join(encoded.chunks)
+            data = b"".join(encoded.pieces)
         except Exception as error:  # noqa: BLE001  (the failure goes to the records' reports)
             self._outcomes.inline_failed(segment, error)
             return
@@ -239,23 +229,12 @@ class Uploader:
             records=encoded.records,
             codec=encoded.codec,
             uncompressed_bytes=encoded.uncompressed_bytes,
-            checksum=crc32(data),
+            checksum=encoded.checksum,
             first_timestamp_ms=encoded.first_timestamp_ms,
             last_timestamp_ms=encoded.last_timestamp_ms,
             producer_id=self._producer_id,
         )
         self._outcomes.inline_encoded(segment, part, data)
-
-
-def _size_bound(contents: Iterable[tuple[SealedSegment, Rows]], zone: str) -> int:
-    return object_bytes_bound(
-        (
-            segment_bytes_bound(len(rows), segment.payload_bytes, rows.headers),
-            segment.topic,
-            zone,
-        )
-        for segment, rows in contents
-    )
 
 
 def _by_topic(content: tuple[SealedSegment, Rows]) -> tuple[str, int]:

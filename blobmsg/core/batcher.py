@@ -1,7 +1,7 @@
 """Which lane a record joins, and when a lane's batch is sealed.
 
 Decides: the lane of a partition (isolation, retention class, destination zone), sealing by size,
-age, flush or short memory, the object key of a batch, the cut of segments with too many records.
+age, flush or short memory, the object key of a batch.
 Never decides: the route of a segment (`router`), the order of notifications (`notifier`).
 
 States of a lane: empty -> filling (first `OpenSegment`) -> sealed (its segments leave as a
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from blobmsg.core.offsets import MAX_NOTIFICATION_RECORDS
 from blobmsg.core.segments import (
     Batch,
     Lane,
@@ -21,11 +20,10 @@ from blobmsg.core.segments import (
     OpenSegment,
     Route,
     SealedSegment,
-    payload_sizes,
 )
-from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD, TopicFields
+from blobmsg.core.step_fields import TopicFields
 from blobmsg.format.object_key import ObjectKey, expiry_hour
-from blobmsg.format.segment import NARROW, WIDE, Rows
+from blobmsg.format.rows import NARROW, WIDE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -159,7 +157,8 @@ class Batcher:
         if segment is not None:
             if segment.fits(headers, callback):
                 return segment
-            lanes.is_wide = True
+            if segment.records_left > 0:
+                lanes.is_wide = True
             lane = segment.lane  # even if new records go to another by now: they stay in order
         else:
             lane = self._lane_of(lanes, partition, now_ms)
@@ -212,7 +211,9 @@ class Batcher:
             if owner.open_segments[segment.partition] is segment:
                 owner.open_segments[segment.partition] = None
             segment_ms = max(segment_ms, owner.segment_ms)
-            sealed.extend(self._close(segment, owner.topic))
+            # Its first record may not have been taken after all: an interrupt, a refused partition.
+            if segment.record_count:
+                sealed.append(self._close(segment))
         plain_topics = {s.owner.topic for s in lane.segments if s.owner.is_plain}
         lane.segments = []
         size_bytes, lane.size_bytes = lane.size_bytes, 0
@@ -252,7 +253,7 @@ class Batcher:
             shard=f"{number & 15:x}",
             expiry_hour=expiry_hour(
                 timestamp_ms,
-                max(max(segment.rows.timestamps_ms) for segment in segments),
+                max(segment.rows.last_timestamp_ms for segment in segments),
                 lane_key.retention_class,
                 segment_ms,
             ),
@@ -273,28 +274,19 @@ class Batcher:
             segment.batch = batch
         return batch
 
-    def _close(self, segment: OpenSegment, topic: str) -> list[SealedSegment]:
+    def _close(self, segment: OpenSegment) -> SealedSegment:
         deadline_ms = (
             None if self._deadline_after_ms is None else segment.opened_ms + self._deadline_after_ms
         )
-        records, uncharged_bytes = segment.record_count, segment.charged_bytes
-        if not records:
-            return []  # its first record was not taken after all: an interrupt, a refused partition
-        width = segment.width
-        if records <= MAX_NOTIFICATION_RECORDS:
-            rows = Rows(segment.rows, width)
-            return [_sealed(segment, topic, rows, uncharged_bytes, deadline_ms)]
-        sealed: list[SealedSegment] = []
-        for start in range(0, records, MAX_NOTIFICATION_RECORDS):
-            end = min(start + MAX_NOTIFICATION_RECORDS, records)
-            rows = Rows(segment.rows[start * width : end * width], width)
-            # The last takes what is left: together exactly what was charged, or memory leaks.
-            charged_bytes = uncharged_bytes
-            if end < records:
-                charged_bytes = CHARGE_BYTES_PER_RECORD * len(rows) + sum(payload_sizes(rows))
-            uncharged_bytes -= charged_bytes
-            sealed.append(_sealed(segment, topic, rows, charged_bytes, deadline_ms))
-        return sealed
+        return SealedSegment(
+            topic=segment.owner.topic,
+            partition=segment.partition,
+            rows=segment.rows,
+            callback=segment.callback,
+            charged_bytes=segment.charged_bytes,
+            opened_ms=segment.opened_ms,
+            deadline_ms=deadline_ms,
+        )
 
     def lanes_due(self, now_ms: int) -> list[Lane]:
         """The lanes to seal now: direct ones at once, others at their age."""
@@ -317,17 +309,3 @@ class Batcher:
             if lane.segments
         ]
         return min(due, default=None)
-
-
-def _sealed(
-    segment: OpenSegment, topic: str, rows: Rows, charged_bytes: int, deadline_ms: int | None
-) -> SealedSegment:
-    return SealedSegment(
-        topic=topic,
-        partition=segment.partition,
-        rows=rows,
-        callback=segment.callback,
-        charged_bytes=charged_bytes,
-        opened_ms=segment.opened_ms,
-        deadline_ms=deadline_ms,
-    )

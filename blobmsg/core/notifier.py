@@ -365,7 +365,7 @@ class Notifier:
         if segment.route is Route.PLAIN or not self._refuses_keyless(error):
             self._fail(message, now_ms)
             return []
-        if segment.rows:
+        if segment.rows.record_count:
             segment.route = Route.PLAIN
             records = [_Message(segment, index) for index in range(segment.record_count)]
             queue.suspects.extendleft(reversed(records))

@@ -14,13 +14,14 @@ from operator import is_
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from blobmsg.core.offsets import MAX_NOTIFICATION_RECORDS
 from blobmsg.core.step_fields import (
     CHARGE_BYTES_PER_RECORD,
     ENCODED_BYTES_PER_RECORD,
     LaneFields,
     SegmentFields,
 )
-from blobmsg.format.segment import NARROW, WIDE, Rows
+from blobmsg.format.rows import NARROW, WIDE, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -106,10 +107,7 @@ class Lane(LaneFields):
 class OpenSegment(SegmentFields):
     """Records of one partition that join the lane's next batch.
 
-    They lie in one list, row after row, so that a record joins by a single `extend`: in CPython
-    nothing can come between, neither another thread nor a signal handler. A narrow row is key,
-    value and timestamp, and all have the segment's callback; a wide one has headers and a callback
-    of its own as well.
+    All of narrow rows have the segment's callback; each wide one has a callback of its own.
 
     Threads: see `record_step`.
     """
@@ -130,14 +128,16 @@ class OpenSegment(SegmentFields):
         self.partition = partition
         self.lane = lane
         self.opened_ms = now_ms
-        self.rows = []
-        self.width = width
+        self.rows = Rows(width)
+        self.records_left = MAX_NOTIFICATION_RECORDS
         self.callback = callback if width == NARROW else EACH_ITS_OWN
         self.charged_bytes = 0
 
     def fits(self, headers: Headers | None, callback: Callable[..., Any] | None) -> bool:
         """Whether a record with these can join."""
-        if self.width == WIDE:
+        if self.records_left <= 0:
+            return False
+        if self.rows.width == WIDE:
             return True
         if callback is not self.callback and not (
             # A method is another object each time that it is taken from its instance.
@@ -171,6 +171,7 @@ class OpenSegment(SegmentFields):
         lane = self.lane
         self.charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
         lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
+        self.records_left -= 1
         self.rows.extend(self.row(key, value, timestamp_ms, headers, callback))
         return lane.size_bytes >= lane.seal_at_bytes
 
@@ -183,14 +184,14 @@ class OpenSegment(SegmentFields):
         callback: Callable[..., Any] | None,
     ) -> tuple[Any, ...]:
         """The cells of one record that fits."""
-        if self.width == NARROW:
+        if self.rows.width == NARROW:
             return (key, value, timestamp_ms)
         return (key, value, timestamp_ms, headers or None, callback)
 
     @property
     def record_count(self) -> int:
         """How many records it has."""
-        return len(self.rows) // self.width
+        return self.rows.record_count
 
 
 class SegmentState(enum.Enum):
@@ -203,7 +204,7 @@ class SegmentState(enum.Enum):
     FAILED = "failed"
 
 
-_NO_ROWS: Final = Rows([], NARROW)
+_NO_ROWS: Final = Rows(NARROW)
 
 
 class SealedSegment:
@@ -256,7 +257,7 @@ class SealedSegment:
                 self.callback = callbacks[0]
             else:
                 self.callback, self.callbacks = None, callbacks
-        self.record_count = len(rows)
+        self.record_count = rows.record_count
         self.charged_bytes = charged_bytes
         # The charge ends when the records are freed; their size stays true.
         self.payload_bytes = charged_bytes - CHARGE_BYTES_PER_RECORD * self.record_count

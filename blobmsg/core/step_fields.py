@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from blobmsg.core.segments import Lane, OpenSegment
+    from blobmsg.format.rows import Rows
 
 __all__ = [
     "CHARGE_BYTES_PER_RECORD",
@@ -27,8 +28,9 @@ __all__ = [
 # Timestamp (8) and the two int32 offsets of key and value: what a record adds to a segment
 # besides its own bytes.
 ENCODED_BYTES_PER_RECORD: Final = 16
-# What a buffered record is charged besides its own bytes: two bytes objects' headers (2 x 33), the
-# timestamp (32) and three list slots (3 x 8), rounded up.
+# What a buffered record is charged besides its own bytes: what the twin in Python takes, two bytes
+# objects' headers (2 x 33), the timestamp (32) and three list slots (3 x 8), rounded up. In C it is
+# 16, and what chunks of columns have left.
 CHARGE_BYTES_PER_RECORD: Final = 128
 
 if TYPE_CHECKING or native is None:
@@ -54,14 +56,14 @@ if TYPE_CHECKING or native is None:
     class SegmentFields:
         """Of `OpenSegment`."""
 
-        __slots__ = ("callback", "charged_bytes", "lane", "rows", "width")
+        __slots__ = ("callback", "charged_bytes", "lane", "records_left", "rows")
         lane: Lane
-        #: Row after row; `width` cells each.
-        rows: list[Any]
+        rows: Rows
         #: Of all records; of a wide one `EACH_ITS_OWN`.
         callback: Callable[..., Any] | None
         charged_bytes: int
-        width: int
+        #: How many records may still join: a notification has room for so many only.
+        records_left: int
 
     class TopicFields:
         """Of `TopicLanes`."""

@@ -7,15 +7,12 @@ Pure: no threads, network, clock or environment. Whatever the bytes, a decoder r
 from blobmsg.format.batch_object import (
     MAX_INDEX_BYTES,
     TRAILER_BYTES,
-    BatchObjectWriter,
     EncodedSegment,
     IndexEntry,
     decode_batch_object_index,
     encode_batch_object,
     encode_object_segment,
     index_range,
-    object_bytes_bound,
-    write_batch_object,
 )
 from blobmsg.format.checksum import crc32
 from blobmsg.format.codec import Codec, compress, decompress, require_codec
@@ -55,7 +52,6 @@ from blobmsg.format.segment import (
     SegmentLayout,
     decode_segment,
     encode_segment,
-    segment_bytes_bound,
     segment_chunks,
     segment_layout,
 )
@@ -71,7 +67,6 @@ __all__ = [
     "OBJECT_KEY_PATTERN",
     "RETENTION_CLASSES",
     "TRAILER_BYTES",
-    "BatchObjectWriter",
     "ByteRange",
     "Codec",
     "Columns",
@@ -104,11 +99,8 @@ __all__ = [
     "expiry_hour",
     "index_range",
     "is_notification",
-    "object_bytes_bound",
     "require_codec",
     "retention_class",
-    "segment_bytes_bound",
     "segment_chunks",
     "segment_layout",
-    "write_batch_object",
 ]

@@ -12,7 +12,7 @@ import zlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from typing_extensions import Buffer
 
@@ -25,7 +25,7 @@ else:
     # Its stub names no type for the data.
     _crc32 = zlib_ng.crc32  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
-__all__ = ["CRC32_ADDRESS", "crc32"]
+__all__ = ["CRC32_ADDRESS", "crc32", "crc32_of"]
 
 
 def _zlib_ng_address() -> int:
@@ -56,3 +56,10 @@ def crc32(data: Buffer, value: int = 0) -> int:
     Threads: any; the GIL is released while it runs over more than a few KiB.
     """
     return _crc32(data, value)
+
+
+def crc32_of(pieces: Iterable[Buffer], value: int = 0) -> int:
+    """Checksum of bytes in pieces; see `crc32`."""
+    for piece in pieces:
+        value = crc32(piece, value)
+    return value

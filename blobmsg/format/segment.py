@@ -41,17 +41,18 @@ from array import array
 from dataclasses import dataclass, field
 from itertools import accumulate, repeat, takewhile
 from operator import is_not
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from blobmsg.format.checksum import CRC32_ADDRESS, crc32
+from blobmsg.format.checksum import CRC32_ADDRESS, crc32_of
 from blobmsg.format.codec import MAX_BLOCK_BYTES
 from blobmsg.format.errors import FormatError, UnsupportedFormatError
 from blobmsg.format.fields import FieldReader
 from blobmsg.format.headers import Header, Headers, decode_headers, encode_headers
+from blobmsg.format.rows import Rows
 from blobmsg.native import native
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from mmap import mmap
 
 __all__ = [
@@ -60,19 +61,16 @@ __all__ = [
     "MIN_RECORD_BYTES",
     "SEGMENT_HEADER_BYTES",
     "Columns",
+    "GatheredSegment",
     "Header",
     "Headers",
-    "Rows",
     "Segment",
     "SegmentLayout",
-    "WrittenSegment",
     "decode_segment",
     "encode_segment",
-    "pack_segment",
-    "segment_bytes_bound",
+    "gather_segments",
     "segment_chunks",
     "segment_layout",
-    "write_segments",
 ]
 
 SEGMENT_MAGIC = b"BMSG"
@@ -91,15 +89,9 @@ _KNOWN_FLAGS = KEYS | KEY_NULLS | VALUES | VALUE_NULLS
 _HEADER = struct.Struct("<4sBBHIIIIII")
 SEGMENT_HEADER_BYTES = _HEADER.size
 
-# Cells of a row.
-NARROW: Final = 3  # key, value, timestamp
-WIDE: Final = 5  # headers and what the producer keeps besides as well
-
 _PADDING = tuple(bytes(-length % 8) for length in range(8))
 # Shorter cells of a column are joined: a chunk costs 0.1 us, the copy of 256 bytes a tenth of it.
 _JOINED_BELOW_BYTES = 256
-# Of segments that C writes in one call: it takes 40 bytes per record meanwhile.
-_RECORDS_AT_ONCE: Final = 65_536
 _BIG_ENDIAN = sys.byteorder == "big"
 # Between a bitmap as text and the flags 0 and 1, in both directions.
 _TO_TEXT = bytes.maketrans(b"\0\1", b"01")
@@ -124,62 +116,20 @@ class Columns:
     timestamps_ms: list[int] = field(default_factory=list[int])
     headers: list[Headers | None] | None = None
 
-    def __len__(self) -> int:
+    @property
+    def record_count(self) -> int:
+        """How many records there are."""
         return len(self.timestamps_ms)
 
-
-class Rows:
-    """Records in rows; each column is cut out when it is asked for.
-
-    Args:
-        cells: Row after row: key, value, timestamp, and in wide ones headers and what the producer
-            keeps besides.
-        width: `NARROW` or `WIDE`.
-
-    Threads: any; the cells must not change any more.
-    """
-
-    __slots__ = ("cells", "width")
-
-    def __init__(self, cells: list[Any], width: int) -> None:
-        self.cells: list[Any] = cells
-        self.width: int = width
-
-    def __len__(self) -> int:
-        return len(self.cells) // self.width
-
-    def record(self, index: int) -> tuple[bytes | None, bytes | None, int, Headers | None]:
-        """The key, value, timestamp and headers of one record."""
-        key, value, timestamp_ms, *more = self.cells[index * self.width : (index + 1) * self.width]
-        return key, value, timestamp_ms, more[0] if more else None
+    @property
+    def first_timestamp_ms(self) -> int:
+        """The least wall time in ms."""
+        return min(self.timestamps_ms)
 
     @property
-    def keys(self) -> list[bytes | None]:
-        """Of each record its key."""
-        return self.cells[0 :: self.width]
-
-    @property
-    def values(self) -> list[bytes | None]:
-        """Of each record its value."""
-        return self.cells[1 :: self.width]
-
-    @property
-    def timestamps_ms(self) -> list[int]:
-        """Of each record its wall time in ms."""
-        return self.cells[2 :: self.width]
-
-    @property
-    def headers(self) -> list[Headers | None] | None:
-        """Of each record its headers; None when none has any."""
-        if self.width == NARROW:
-            return None
-        headers: list[Headers | None] = self.cells[3 :: self.width]
-        return None if headers.count(None) == len(headers) else headers
-
-    @property
-    def callbacks(self) -> list[Any]:
-        """Of each record its delivery callback; wide rows only."""
-        return self.cells[4 :: self.width]
+    def last_timestamp_ms(self) -> int:
+        """The largest wall time in ms."""
+        return max(self.timestamps_ms)
 
 
 def encode_segment(columns: Columns | Rows) -> bytes:
@@ -195,100 +145,58 @@ def encode_segment(columns: Columns | Rows) -> bytes:
         FormatError: No or too many records, columns of different lengths, a value of a wrong
             type, a timestamp outside 64 bits, over `MAX_SEGMENT_BYTES`.
 
-    Threads: any; the columns must not change meanwhile.
+    Threads: As `segment_chunks`.
     """
-    packed = pack_segment(columns)
-    if packed is not None:
-        return packed[0]
     chunks, _ = segment_chunks(columns)
     return b"".join(chunks)
 
 
-def pack_segment(columns: Columns | Rows) -> tuple[bytes, int, int] | None:
-    """Encode records as one segment, in C.
+class GatheredSegment(NamedTuple):
+    """A segment in pieces, its length in bytes, and its CRC-32."""
 
-    Args:
-        columns: As in `encode_segment`.
-
-    Returns:
-        The segment, and the earliest and the latest timestamp in ms; None when that is not built,
-        or there is something wrong about the records: `segment_chunks` says what.
-
-    Threads: any; the columns must not change meanwhile. The GIL is released for the copy.
-    """
-    if native is None or not _are_columns(columns):
-        return None
-    packed: tuple[bytes, int, int] | None = native.encode_segment(*_native_arguments(columns))
-    return packed
+    pieces: Sequence[bytes | memoryview]
+    length_bytes: int
+    checksum: int
 
 
-def write_segments(
-    segments: Iterable[Columns | Rows], target: memoryview, place: int
-) -> list[WrittenSegment]:
-    """Encode records as segments into memory, one behind the other, in C.
+def gather_segments(segments: Iterable[Columns | Rows]) -> list[GatheredSegment]:
+    """Encode records as segments, in C, without copying the bulk of their values.
 
     Args:
         segments: Of each its records, as in `encode_segment`.
-        target: Writable bytes.
-        place: Where in them the first segment begins.
 
     Returns:
-        What was written, for the first ones of them: those behind may need another call, for one
-        takes about 65,536 records. For none, when that is not built, or there is no room or
-        something wrong about the first one: `segment_chunks` says what.
+        The first ones of them. For none, when that is not built, or there is something wrong about
+        the first one, which `segment_chunks` says. Pieces live as long as somebody has them.
 
-    Threads: As `pack_segment`. The GIL is released once for all of them, and once more for each
+    Threads: As `segment_chunks`. The GIL is released once for all of them, and once more for each
         where zlib-ng's function is not to be had.
     """
     if native is None:
         return []
-    arguments: list[tuple[Any, ...]] = []
-    records = 0
-    for columns in takewhile(_are_columns, segments):
-        arguments.append(_native_arguments(columns))
-        records += len(columns)
-        if records >= _RECORDS_AT_ONCE:
-            break
-    written = native.write_segments(target, place, arguments, CRC32_ADDRESS)
-    found: list[WrittenSegment] = []
-    for length_bytes, first_ms, last_ms, checksum in written:
-        end = place + length_bytes
-        if checksum is None:
-            checksum = crc32(target[place:end])
-        found.append(WrittenSegment(length_bytes, first_ms, last_ms, checksum))
-        place = end
-    return found
+    fitting = takewhile(
+        lambda rows: isinstance(rows, Rows) and rows.record_count <= MAX_SEGMENT_RECORDS, segments
+    )
+    contents = tuple(map(_rows_and_headers, fitting))  # type: ignore[arg-type]
+    gathered = native.gather_rows(contents, MAX_SEGMENT_BYTES, CRC32_ADDRESS)
+    return [
+        GatheredSegment(pieces, length, crc32_of(pieces) if checksum is None else checksum)
+        for pieces, length, checksum in gathered
+    ]
 
 
-class WrittenSegment(NamedTuple):
-    """A segment in memory: its length, earliest and latest timestamp in ms, and CRC-32."""
-
-    length_bytes: int
-    first_timestamp_ms: int
-    last_timestamp_ms: int
-    checksum: int
+def _rows_and_headers(rows: Rows) -> tuple[Rows, bytes]:
+    headers = rows.headers
+    return rows, b"" if headers is None else encode_headers(headers)
 
 
-def _are_columns(columns: Columns | Rows) -> bool:
-    """Whether there are records, not too many, and all columns have as many."""
-    records = len(columns)
-    if isinstance(columns, Columns) and not (
-        len(columns.keys) == len(columns.values) == records
-        and (columns.headers is None or len(columns.headers) == records)
-    ):
-        return False
-    return 1 <= records <= MAX_SEGMENT_RECORDS
+def _check_record_count(records: int) -> None:
+    if not 1 <= records <= MAX_SEGMENT_RECORDS:
+        raise FormatError(f"a segment has 1 to {MAX_SEGMENT_RECORDS} records, not {records}")
 
 
-def _native_arguments(columns: Columns | Rows) -> tuple[Any, ...]:
-    headers = columns.headers
-    encoded_headers = b"" if headers is None else encode_headers(headers)
-    if isinstance(columns, Rows):
-        cells = columns.cells
-        places = (columns.width, cells, 0, cells, 1, cells, 2)
-    else:
-        places = (1, columns.keys, 0, columns.values, 0, columns.timestamps_ms, 0)
-    return (len(columns), *places, encoded_headers, MAX_SEGMENT_BYTES)
+def _too_long() -> FormatError:
+    return FormatError(f"a segment has at most {MAX_SEGMENT_BYTES} bytes")
 
 
 def segment_chunks(columns: Columns | Rows) -> tuple[list[bytes], int]:
@@ -305,12 +213,18 @@ def segment_chunks(columns: Columns | Rows) -> tuple[list[bytes], int]:
     Raises:
         FormatError: As in `encode_segment`.
 
-    Threads: any; the columns must not change meanwhile.
+    Threads: any; the columns must not change meanwhile, and rows not any more. C copies rows, into
+        one chunk, without the GIL.
     """
+    if native is not None and isinstance(columns, Rows):
+        _check_record_count(columns.record_count)
+        segment: bytes | None = native.encode_rows(_rows_and_headers(columns), MAX_SEGMENT_BYTES)
+        if segment is None:
+            raise _too_long()
+        return [segment], len(segment)
     keys, values, timestamps_ms = columns.keys, columns.values, columns.timestamps_ms
     records = len(timestamps_ms)
-    if not 1 <= records <= MAX_SEGMENT_RECORDS:
-        raise FormatError(f"a segment has 1 to {MAX_SEGMENT_RECORDS} records, not {records}")
+    _check_record_count(records)
     if len(keys) != records or len(values) != records:
         raise FormatError("keys, values and timestamps differ in length")
     all_headers = columns.headers
@@ -326,29 +240,11 @@ def segment_chunks(columns: Columns | Rows) -> tuple[list[bytes], int]:
     flags = key_flags | value_flags << 2
     layout = _layout(flags, records, key_bytes, value_bytes, len(headers), 0)
     if layout.length > MAX_SEGMENT_BYTES:
-        raise FormatError(f"a segment has at most {MAX_SEGMENT_BYTES} bytes, not {layout.length}")
+        raise _too_long()
     sizes = (records, key_bytes, value_bytes, len(headers), 0, 0)
     header = _HEADER.pack(SEGMENT_MAGIC, SEGMENT_VERSION, flags, 0, *sizes)
     chunks = [header, timestamps, *key_chunks, *value_chunks, headers, _PADDING[len(headers) % 8]]
     return chunks, layout.length
-
-
-def segment_bytes_bound(
-    records: int, payload_bytes: int, headers: list[Headers | None] | None
-) -> int:
-    """A length in bytes that a segment does not exceed before it is compressed.
-
-    Args:
-        records: How many records.
-        payload_bytes: Of their keys, values and headers.
-        headers: As in `Columns`.
-    """
-    fixed = SEGMENT_HEADER_BYTES + 8 * records + 2 * ((records + 7) // 8 + 4 * (records + 1))
-    if headers is not None:
-        # A name is charged by its characters and stored in up to 4 bytes each.
-        names = (name for found in headers if found for name, _ in found)
-        fixed += 5 * (records + 1) + sum(11 + 3 * len(name) for name in names)
-    return fixed + payload_bytes + 7 * 8
 
 
 def _binary_chunks(column: list[bytes | None]) -> tuple[int, int, list[bytes]]:

@@ -1,18 +1,6 @@
-from typing import Any
+from blobmsg.format.rows import Rows
 
-def encode_segment(
-    records: int,
-    step: int,
-    keys: list[Any],
-    key_start: int,
-    values: list[Any],
-    value_start: int,
-    timestamps_ms: list[Any],
-    timestamp_start: int,
-    headers: bytes,
-    max_bytes: int,
-    /,
-) -> tuple[bytes, int, int] | None: ...
-def write_segments(
-    target: memoryview, place: int, segments: list[tuple[Any, ...]], crc32_address: int, /
-) -> list[tuple[int, int, int, int | None]]: ...
+def encode_rows(segment: tuple[Rows, bytes], max_bytes: int, /) -> bytes | None: ...
+def gather_rows(
+    segments: tuple[tuple[Rows, bytes], ...], max_bytes: int, crc32_address: int, /
+) -> list[tuple[tuple[bytes | memoryview, ...], int, int | None]]: ...

@@ -1,6 +1,6 @@
 /* What the C files of blobmsg.native share. Each function and type has a twin in Python, which
  * serves where no compiler built this: blobmsg/record_step.py with the fields of
- * blobmsg/core/step_fields.py, and blobmsg/format/segment.py. */
+ * blobmsg/core/step_fields.py, blobmsg/format/rows.py, and blobmsg/format/segment.py. */
 
 #ifndef BLOBMSG_NATIVE_H
 #define BLOBMSG_NATIVE_H
@@ -15,7 +15,62 @@
 #error "lengths are added up in 64 bits: the Python code serves here"
 #endif
 
+/* Cells of a row. */
+#define NARROW 3 /* key, value, timestamp */
+#define WIDE 5   /* headers and callback as well */
+
+/* A piece of a column. */
+typedef struct {
+    char *data;
+    Py_ssize_t start; /* in the column */
+    Py_ssize_t capacity;
+} Chunk;
+
+/* Bytes that are only appended to, in pieces that never move. */
+typedef struct {
+    Chunk *chunks;
+    Py_ssize_t count, room; /* chunks, and places for them */
+    Py_ssize_t current;     /* the one that is written into */
+    Py_ssize_t size;        /* bytes written */
+    Py_ssize_t capacity;    /* of all chunks */
+} Column;
+
+/* A column of bytes or null. */
+typedef struct {
+    Column data;
+    Column ends;  /* int32: where each cell's bytes end */
+    Column valid; /* a byte for each record; empty as long as none is null */
+    Py_ssize_t nulls;
+} Cells;
+
+/* Records of one partition; blobmsg/format/rows.py, its twin, describes them. */
+typedef struct {
+    PyObject_HEAD
+    Py_ssize_t width, record_count;
+    char is_read; /* laid out as a segment: no record joins any more */
+    long long first_timestamp_ms, last_timestamp_ms; /* least and largest */
+    Column timestamps;
+    Cells keys, values;
+    PyObject *headers, *callbacks; /* lists; NULL in narrow ones */
+} Rows;
+
+extern PyTypeObject blobmsg_rows_type;
+
+/* A record's cell: bytes, or NULL for null. */
+typedef struct {
+    const char *data;
+    Py_ssize_t size;
+} Cell;
+
+/* Add a record; -1 with an exception, and then nothing has changed. Runs no Python code. */
+int blobmsg_rows_add(Rows *rows, Cell key, Cell value, long long timestamp_ms, PyObject *headers,
+                     PyObject *callback);
+
+/* Write the first chunks of a column to a place; returns the place behind. Needs no GIL. */
+char *blobmsg_column_copy(const Column *column, Py_ssize_t chunks, char *place);
+
 /* Add the types and functions of a file to the module; -1 with an exception on failure. */
+int blobmsg_add_rows(PyObject *module);
 int blobmsg_add_record_step(PyObject *module);
 int blobmsg_add_segment(PyObject *module);
 

@@ -9,8 +9,6 @@
 #include <structmember.h>
 #include <time.h>
 
-#define NARROW 3
-#define WIDE 5
 #define CHARGE_BYTES_PER_RECORD 128
 #define ENCODED_BYTES_PER_RECORD 16
 
@@ -34,8 +32,7 @@ typedef struct {
 typedef struct {
     PyObject_HEAD
     PyObject *lane, *rows, *callback;
-    long long charged_bytes;
-    Py_ssize_t width;
+    long long charged_bytes, records_left;
 } SegmentFields;
 
 typedef struct {
@@ -70,7 +67,7 @@ static PyMemberDef segment_members[] = {
     FIELD(SegmentFields, T_OBJECT_EX, rows),
     FIELD(SegmentFields, T_OBJECT_EX, callback),
     FIELD(SegmentFields, T_LONGLONG, charged_bytes),
-    FIELD(SegmentFields, T_PYSSIZET, width),
+    FIELD(SegmentFields, T_LONGLONG, records_left),
     {NULL},
 };
 
@@ -202,23 +199,13 @@ typedef struct {
     CoreFields *core;
     PyObject *seal;
     long long record_max_bytes;
-    PyObject *now;    /* the last timestamp, used again within its millisecond */
-    long long now_ms;
 } RecordStep;
 
-static PyObject *current_ms(RecordStep *self)
+static long long current_ms(void)
 {
     struct timespec time;
     timespec_get(&time, TIME_UTC);
-    long long now_ms = (long long)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-    if (self->now == NULL || now_ms != self->now_ms) {
-        PyObject *now = PyLong_FromLongLong(now_ms);
-        if (now == NULL)
-            return NULL;
-        Py_XSETREF(self->now, now); /* an int: no Python code runs when it goes */
-        self->now_ms = now_ms;
-    }
-    return Py_NewRef(self->now);
+    return (long long)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
 /* Whether two callbacks are the same one; a method is another object for each look at it. */
@@ -233,15 +220,17 @@ static int is_same(PyObject *one, PyObject *other)
 /* Add a record to its segment. Returns 1 when it joined, 0 when it can't here, -1 for an exception;
  * `full` becomes a new reference to the lane when that has to be sealed. */
 static int join(RecordStep *self, TopicFields *topic, PyObject *key, PyObject *value,
-                Py_ssize_t partition, PyObject *callback, PyObject *timestamp, LaneFields **full)
+                Py_ssize_t partition, PyObject *callback, long long timestamp_ms, LaneFields **full)
 {
     MemoryFields *memory = self->memory;
-    long long payload_bytes = (long long)PyBytes_GET_SIZE(key) + PyBytes_GET_SIZE(value);
+    Cell key_cell = {PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)};
+    Cell value_cell = {PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value)};
+    long long payload_bytes = (long long)key_cell.size + value_cell.size;
     if (partition < 0) {
         if (topic->partition_count <= 0)
             return 0;
-        const unsigned char *data = (const unsigned char *)PyBytes_AS_STRING(key);
-        partition = crc32_of(data, PyBytes_GET_SIZE(key)) % (uint32_t)topic->partition_count;
+        partition = crc32_of((const unsigned char *)key_cell.data, key_cell.size) %
+                    (uint32_t)topic->partition_count;
     }
     PyObject *segments = topic->open_segments;
     if (self->core->is_deciding || payload_bytes > self->record_max_bytes ||
@@ -254,24 +243,19 @@ static int join(RecordStep *self, TopicFields *topic, PyObject *key, PyObject *v
     if (!PyObject_TypeCheck(found, &segment_type))
         return 0; /* None: not open */
     SegmentFields *segment = (SegmentFields *)found;
-    int is_wide = segment->width == WIDE;
-    if ((!is_wide && segment->width != NARROW) || segment->rows == NULL || !PyList_CheckExact(segment->rows) || segment->lane == NULL ||
+    Rows *rows = (Rows *)segment->rows;
+    if (rows == NULL || !Py_IS_TYPE(rows, &blobmsg_rows_type) || rows->is_read ||
+        segment->records_left <= 0 || segment->lane == NULL ||
         !PyObject_TypeCheck(segment->lane, &lane_type) ||
-        !(is_wide || (segment->callback != NULL && is_same(segment->callback, callback))))
+        !(rows->width == WIDE ||
+          (segment->callback != NULL && is_same(segment->callback, callback))))
         return 0;
-    PyObject *cells[WIDE] = {key, value, timestamp, Py_None, callback};
-    Py_ssize_t before = PyList_GET_SIZE(segment->rows);
-    for (Py_ssize_t cell = 0; cell < segment->width; cell++)
-        if (PyList_Append(segment->rows, cells[cell]) < 0) {
-            PyObject *type, *error, *traceback;
-            PyErr_Fetch(&type, &error, &traceback);
-            PyList_SetSlice(segment->rows, before, PY_SSIZE_T_MAX, NULL);
-            PyErr_Restore(type, error, traceback);
-            return -1;
-        }
+    if (blobmsg_rows_add(rows, key_cell, value_cell, timestamp_ms, Py_None, callback) < 0)
+        return -1;
     LaneFields *lane = (LaneFields *)segment->lane;
     lane->size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD;
     segment->charged_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD;
+    segment->records_left--;
     memory->records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD;
     memory->records++;
     if (lane->size_bytes >= lane->seal_at_bytes)
@@ -318,12 +302,9 @@ static PyObject *step_call(RecordStep *self, PyObject *const *args, size_t nargs
     long long given_ms = PyLong_AsLongLongAndOverflow(given, &overflow);
     if (topic == NULL || partition < -1 || overflow || !PyObject_TypeCheck(topic, &topic_type))
         Py_RETURN_FALSE;
-    PyObject *timestamp = given_ms ? Py_NewRef(given) : current_ms(self);
-    if (timestamp == NULL)
-        return NULL;
     LaneFields *full = NULL;
-    int joined = join(self, (TopicFields *)topic, key, value, partition, args[4], timestamp, &full);
-    Py_DECREF(timestamp);
+    int joined = join(self, (TopicFields *)topic, key, value, partition, args[4],
+                      given_ms ? given_ms : current_ms(), &full);
     if (joined < 0 || (full != NULL && seal(self, full) < 0))
         return NULL;
     return PyBool_FromLong(joined);
@@ -374,9 +355,7 @@ static PyObject *step_join_messages(RecordStep *self, PyObject *args)
         return NULL;
     if (topic == NULL || place < 0 || partition < -1 || !PyObject_TypeCheck(topic, &topic_type))
         return PyLong_FromSsize_t(place);
-    PyObject *timestamp = current_ms(self);
-    if (timestamp == NULL)
-        return NULL;
+    long long now_ms = current_ms();
     Py_INCREF(topic);
     LaneFields *full = NULL;
     int joined = 1;
@@ -385,7 +364,7 @@ static PyObject *step_join_messages(RecordStep *self, PyObject *args)
         joined = plain_cells(message, &key, &value);
         Py_DECREF(message); /* its list has it, or a comparison of its keys has changed the list */
         if (joined > 0) {
-            joined = join(self, (TopicFields *)topic, key, value, partition, callback, timestamp, &full);
+            joined = join(self, (TopicFields *)topic, key, value, partition, callback, now_ms, &full);
             Py_DECREF(key);
             Py_DECREF(value);
         }
@@ -393,7 +372,6 @@ static PyObject *step_join_messages(RecordStep *self, PyObject *args)
             break;
         place++;
     }
-    Py_DECREF(timestamp);
     Py_DECREF(topic);
     if (joined < 0 || (full != NULL && seal(self, full) < 0))
         return NULL;
@@ -442,7 +420,6 @@ static void step_dealloc(RecordStep *self)
     Py_CLEAR(self->memory);
     Py_CLEAR(self->core);
     Py_CLEAR(self->seal);
-    Py_CLEAR(self->now);
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
@@ -481,8 +458,7 @@ int blobmsg_add_record_step(PyObject *module)
     for (size_t index = 0; index < sizeof types / sizeof *types; index++)
         if (PyModule_AddType(module, types[index]) < 0)
             return -1;
-    if (PyModule_AddIntMacro(module, NARROW) < 0 || PyModule_AddIntMacro(module, WIDE) < 0 ||
-        PyModule_AddIntMacro(module, CHARGE_BYTES_PER_RECORD) < 0)
+    if (PyModule_AddIntMacro(module, CHARGE_BYTES_PER_RECORD) < 0)
         return -1;
     return PyModule_AddIntMacro(module, ENCODED_BYTES_PER_RECORD);
 }

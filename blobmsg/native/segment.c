@@ -1,8 +1,7 @@
-/* Records laid out as segments; blobmsg/format/segment.py describes them and is the twin.
+/* Rows laid out as segments; blobmsg/format/segment.py describes them and is the twin.
  *
- * A segment is read in one pass over its objects under the GIL. The copy and the checksum need no
- * GIL, and those of all segments of a call come in one go: each time that a thread takes the GIL
- * back it waits for 5 ms while the application computes.
+ * Copies and checksums need no GIL, and those of all segments of a call come in one go: each time
+ * that a thread takes the GIL back it waits for 5 ms while the application computes.
  */
 
 #include "native.h"
@@ -15,307 +14,301 @@
 #define VALUE_NULLS 8
 #define HEADER_BYTES 32
 
+/* A segment to write. */
 typedef struct {
-    const char *data; /* NULL for null */
-    Py_ssize_t size;
-} Cell;
-
-typedef struct {
-    Cell *cells;
-    Py_ssize_t bytes, nulls;
-} Column;
-
-typedef struct {
-    Py_ssize_t records, length;
-    Column keys, values;
-    int64_t *timestamps, first, last;
+    Rows *rows;
     const char *headers;
-    Py_ssize_t headers_bytes;
+    Py_ssize_t headers_bytes, length;
 } Plan;
-
-/* Records wait in memory, not in the cache: fetched this many cells before they are needed. */
-#define OBJECTS_AHEAD 16
-#define DATA_AHEAD 2
-#define MAX_DATA_AHEAD_BYTES 1024
-
-static void prefetch(const void *start, Py_ssize_t size)
-{
-#ifdef __GNUC__
-    for (Py_ssize_t place = 0; place < size; place += 64)
-        __builtin_prefetch((const char *)start + place);
-#else
-    (void)start, (void)size;
-#endif
-}
 
 static Py_ssize_t padded(Py_ssize_t size)
 {
     return (size + 7) & ~(Py_ssize_t)7;
 }
 
-/* Read a column; 0 when a cell is neither bytes nor None, or there are too many bytes. */
-static int read_column(Column *column, PyObject *list, Py_ssize_t start, Py_ssize_t step,
-                       Py_ssize_t records, Py_ssize_t max_bytes)
+static Py_ssize_t cells_bytes(const Cells *cells, Py_ssize_t records)
 {
-    for (Py_ssize_t index = 0; index < records; index++) {
-        PyObject *cell = PyList_GET_ITEM(list, start + index * step);
-        if (index + OBJECTS_AHEAD < records)
-            prefetch(PyList_GET_ITEM(list, start + (index + OBJECTS_AHEAD) * step), 1);
-        if (PyBytes_Check(cell)) {
-            column->cells[index].data = PyBytes_AS_STRING(cell);
-            column->cells[index].size = PyBytes_GET_SIZE(cell);
-            column->bytes += column->cells[index].size;
-            if (column->bytes > max_bytes)
-                return 0;
-        }
-        else if (cell == Py_None) {
-            column->cells[index] = (Cell){NULL, 0};
-            column->nulls++;
-        }
-        else
-            return 0;
-    }
-    return 1;
-}
-
-static int read_timestamps(Plan *plan, PyObject *list, Py_ssize_t start, Py_ssize_t step)
-{
-    for (Py_ssize_t index = 0; index < plan->records; index++) {
-        PyObject *cell = PyList_GET_ITEM(list, start + index * step);
-        int overflow = 0;
-        int64_t timestamp = PyLong_Check(cell) ? PyLong_AsLongLongAndOverflow(cell, &overflow) : 0;
-        if (!PyLong_Check(cell) || overflow)
-            return 0;
-        plan->timestamps[index] = timestamp;
-        if (!index || timestamp < plan->first)
-            plan->first = timestamp;
-        if (!index || timestamp > plan->last)
-            plan->last = timestamp;
-    }
-    return 1;
-}
-
-static Py_ssize_t column_bytes(const Column *column, Py_ssize_t records)
-{
-    if (column->nulls == records)
+    if (cells->nulls == records)
         return 0;
-    return (column->nulls ? padded((records + 7) / 8) : 0) + padded(4 * (records + 1)) +
-           padded(column->bytes);
+    return (cells->nulls ? padded((records + 7) / 8) : 0) + padded(4 * (records + 1)) +
+           padded(cells->data.size);
 }
 
-static char *pad(char *place, const char *start)
+/* Fill up to a multiple of 8 bytes behind so many. */
+static char *pad(char *place, Py_ssize_t size)
 {
-    Py_ssize_t rest = -(place - start) & 7;
-    memset(place, 0, rest);
-    return place + rest;
+    memset(place, 0, padded(size) - size);
+    return place + (padded(size) - size);
 }
 
-static char *write_column(char *place, const char *start, const Column *column, Py_ssize_t records)
+/* Arrow's bitmap of a byte for each record. */
+static char *write_bits(char *place, const Column *bytes)
 {
-    if (column->nulls == records)
+    memset(place, 0, (bytes->size + 7) / 8);
+    for (Py_ssize_t index = 0, chunk = 0; index < bytes->size; index++) {
+        if (index == bytes->chunks[chunk].start + bytes->chunks[chunk].capacity)
+            chunk++;
+        if (bytes->chunks[chunk].data[index - bytes->chunks[chunk].start])
+            place[index >> 3] |= (char)(1 << (index & 7));
+    }
+    return place + (bytes->size + 7) / 8;
+}
+
+/* All of a column of cells but their data. */
+static char *write_offsets(char *place, const Cells *cells, Py_ssize_t records)
+{
+    if (cells->nulls == records)
         return place;
-    if (column->nulls) {
-        memset(place, 0, (records + 7) / 8);
-        for (Py_ssize_t index = 0; index < records; index++)
-            if (column->cells[index].data != NULL)
-                place[index >> 3] |= (char)(1 << (index & 7));
-        place = pad(place + (records + 7) / 8, start);
-    }
-    int32_t offset = 0;
-    for (Py_ssize_t index = 0; index <= records; index++, place += 4) {
-        memcpy(place, &offset, 4);
-        if (index < records)
-            offset += (int32_t)column->cells[index].size;
-    }
-    place = pad(place, start);
-    for (Py_ssize_t index = 0; index < records; index++) {
-        const Cell *cell = &column->cells[index];
-        if (index + DATA_AHEAD < records)
-            prefetch(cell[DATA_AHEAD].data, Py_MIN(cell[DATA_AHEAD].size, MAX_DATA_AHEAD_BYTES));
-        if (cell->size)
-            memcpy(place, cell->data, cell->size);
-        place += cell->size;
-    }
-    return pad(place, start);
+    if (cells->nulls)
+        place = pad(write_bits(place, &cells->valid), (records + 7) / 8);
+    memset(place, 0, 4); /* the first offset */
+    place = blobmsg_column_copy(&cells->ends, cells->ends.count, place + 4);
+    return pad(place, 4 * (records + 1));
 }
 
-static int flags_of(const Column *column, Py_ssize_t records)
+static int flags_of(const Cells *cells, Py_ssize_t records)
 {
-    return column->nulls == records ? 0 : column->nulls ? KEYS | KEY_NULLS : KEYS;
+    return cells->nulls == records ? 0 : cells->nulls ? KEYS | KEY_NULLS : KEYS;
 }
 
-static void write_plan(const Plan *plan, char *start)
+/* All before the values' data, and so many chunks of that. */
+static char *write_head(const Plan *plan, char *place, Py_ssize_t value_chunks)
 {
-    uint32_t sizes[6] = {(uint32_t)plan->records,      (uint32_t)plan->keys.bytes,
-                         (uint32_t)plan->values.bytes, (uint32_t)plan->headers_bytes, 0, 0};
-    int flags = flags_of(&plan->keys, plan->records) | flags_of(&plan->values, plan->records) << 2;
-    memcpy(start, MAGIC, 4);
-    start[4] = VERSION;
-    start[5] = (char)flags;
-    start[6] = start[7] = 0;
-    memcpy(start + 8, sizes, sizeof sizes);
-    char *place = start + HEADER_BYTES;
-    memcpy(place, plan->timestamps, 8 * plan->records);
-    place = write_column(place + 8 * plan->records, start, &plan->keys, plan->records);
-    place = write_column(place, start, &plan->values, plan->records);
-    memcpy(place, plan->headers, plan->headers_bytes);
-    pad(place + plan->headers_bytes, start);
+    const Rows *rows = plan->rows;
+    Py_ssize_t records = rows->record_count;
+    uint32_t sizes[6] = {(uint32_t)records, (uint32_t)rows->keys.data.size,
+                         (uint32_t)rows->values.data.size, (uint32_t)plan->headers_bytes};
+    memcpy(place, MAGIC, 4);
+    place[4] = VERSION;
+    place[5] = (char)(flags_of(&rows->keys, records) | flags_of(&rows->values, records) << 2);
+    place[6] = place[7] = 0;
+    memcpy(place + 8, sizes, sizeof sizes);
+    place = blobmsg_column_copy(&rows->timestamps, rows->timestamps.count, place + HEADER_BYTES);
+    place = write_offsets(place, &rows->keys, records);
+    place = blobmsg_column_copy(&rows->keys.data, rows->keys.data.count, place);
+    place = write_offsets(pad(place, rows->keys.data.size), &rows->values, records);
+    return blobmsg_column_copy(&rows->values.data, value_chunks, place);
 }
 
-static void free_plan(Plan *plan)
+/* All behind the values' data. */
+static void write_tail(const Plan *plan, char *place)
 {
-    PyMem_Free(plan->keys.cells);
-    PyMem_Free(plan->values.cells);
-    PyMem_Free(plan->timestamps);
+    place = pad(place, plan->rows->values.data.size);
+    if (plan->headers_bytes)
+        memcpy(place, plan->headers, plan->headers_bytes);
+    pad(place + plan->headers_bytes, plan->headers_bytes);
 }
 
-/* Whether a list has so many cells at these places. */
-static int reaches(PyObject *list, Py_ssize_t start, Py_ssize_t step, Py_ssize_t records)
+/* Read (rows, encoded headers); 1 when they can be written, 0 when they are no segment, -1 for an
+ * exception. No record joins them from here on. */
+static int make_plan(Plan *plan, PyObject *args, Py_ssize_t max_bytes)
 {
-    Py_ssize_t last = PyList_GET_SIZE(list) - 1 - start; /* place of the last cell behind start */
-    return start >= 0 && step > 0 && records > 0 && last >= 0 && records - 1 <= last / step;
-}
-
-/* Read the arguments behind the first; 1 when they can be written, 0 when only the twin can say what
- * is wrong, -1 for an exception. */
-static int make_plan(Plan *plan, PyObject *args)
-{
-    PyObject *keys, *values, *timestamps;
-    Py_ssize_t key_start, value_start, timestamp_start, step, records, max_bytes;
-    if (!PyArg_ParseTuple(args, "nnO!nO!nO!ny#n", &records, &step, &PyList_Type, &keys, &key_start,
-                          &PyList_Type, &values, &value_start, &PyList_Type, &timestamps,
-                          &timestamp_start, &plan->headers, &plan->headers_bytes, &max_bytes))
-        return -1;
-    if (!reaches(keys, key_start, step, records) || !reaches(values, value_start, step, records) ||
-        !reaches(timestamps, timestamp_start, step, records))
-        return 0;
-    plan->records = records;
-    plan->keys.cells = PyMem_New(Cell, records);
-    plan->values.cells = PyMem_New(Cell, records);
-    plan->timestamps = PyMem_New(int64_t, records);
-    if (!plan->keys.cells || !plan->values.cells || !plan->timestamps) {
-        PyErr_NoMemory();
+    if (!PyTuple_Check(args)) {
+        PyErr_SetString(PyExc_TypeError, "a segment is a tuple of rows and headers");
         return -1;
     }
-    if (!read_column(&plan->keys, keys, key_start, step, records, max_bytes) ||
-        !read_column(&plan->values, values, value_start, step, records, max_bytes) ||
-        !read_timestamps(plan, timestamps, timestamp_start, step))
+    if (!PyArg_ParseTuple(args, "O!y#", &blobmsg_rows_type, &plan->rows, &plan->headers,
+                          &plan->headers_bytes))
+        return -1;
+    Rows *rows = plan->rows;
+    Py_ssize_t records = rows->record_count;
+    plan->length = HEADER_BYTES + 8 * records + cells_bytes(&rows->keys, records) +
+                   cells_bytes(&rows->values, records) + padded(plan->headers_bytes);
+    if (!records || plan->length > max_bytes)
         return 0;
-    plan->length = HEADER_BYTES + 8 * records + column_bytes(&plan->keys, records) +
-                   column_bytes(&plan->values, records) + padded(plan->headers_bytes);
-    return plan->length <= max_bytes;
+    rows->is_read = 1;
+    return 1;
 }
 
-/* (records, step, keys, start, values, start, timestamps, start, headers, max_bytes)
- * -> (segment, first timestamp, last timestamp), or None */
-static PyObject *encode_segment(PyObject *Py_UNUSED(module), PyObject *args)
+/* ((rows, headers), max_bytes) -> the segment; None when it would be empty or over the limit */
+static PyObject *encode_rows(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    Plan plan = {0};
-    PyObject *result = NULL;
-    int can = make_plan(&plan, args);
+    PyObject *content, *segment = NULL;
+    Py_ssize_t max_bytes;
+    if (!PyArg_ParseTuple(args, "On", &content, &max_bytes))
+        return NULL;
+    Plan plan;
+    int can = make_plan(&plan, content, max_bytes);
     if (can == 0)
-        result = Py_NewRef(Py_None);
-    else if (can > 0) {
-        PyObject *segment = PyBytes_FromStringAndSize(NULL, plan.length);
-        if (segment != NULL) {
-            char *start = PyBytes_AS_STRING(segment);
-            Py_BEGIN_ALLOW_THREADS
-            write_plan(&plan, start);
-            Py_END_ALLOW_THREADS
-            result = Py_BuildValue("(NLL)", segment, (long long)plan.first, (long long)plan.last);
-        }
+        Py_RETURN_NONE;
+    if (can > 0 && (segment = PyBytes_FromStringAndSize(NULL, plan.length)) != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        write_tail(&plan, write_head(&plan, PyBytes_AS_STRING(segment),
+                                     plan.rows->values.data.count));
+        Py_END_ALLOW_THREADS
     }
-    free_plan(&plan);
-    return result;
+    return segment;
+}
+
+/* --- without copying the values ---------------------------------------------------------------- */
+
+/* Bytes of a chunk that lives as long as its rows; what a memoryview is made of. */
+typedef struct {
+    PyObject_HEAD
+    Rows *rows;
+    Chunk chunk;
+} Piece;
+
+static void piece_dealloc(Piece *self)
+{
+    Py_CLEAR(self->rows);
+    Py_TYPE(self)->tp_free((PyObject *)self);
+}
+
+static int piece_buffer(Piece *self, Py_buffer *view, int flags)
+{
+    return PyBuffer_FillInfo(view, (PyObject *)self, self->chunk.data, self->chunk.capacity, 1,
+                             flags);
+}
+
+static PyBufferProcs piece_as_buffer = {.bf_getbuffer = (getbufferproc)piece_buffer};
+
+static PyTypeObject piece_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "blobmsg.native._native.Piece",
+    .tp_basicsize = sizeof(Piece),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_as_buffer = &piece_as_buffer,
+    .tp_dealloc = (destructor)piece_dealloc,
+};
+
+/* The written part of a chunk as a memoryview. */
+static PyObject *view_of(Rows *rows, const Column *column, Py_ssize_t index)
+{
+    Piece *piece = PyObject_New(Piece, &piece_type);
+    if (piece == NULL)
+        return NULL;
+    piece->rows = (Rows *)Py_NewRef(rows);
+    piece->chunk = column->chunks[index];
+    piece->chunk.capacity = Py_MIN(piece->chunk.capacity, column->size - piece->chunk.start);
+    PyObject *view = PyMemoryView_FromObject((PyObject *)piece);
+    Py_DECREF(piece);
+    return view;
+}
+
+/* Chunks below this are copied: a piece is an object, and a place in each call of the socket. */
+#define LEAST_PIECE_BYTES (64 << 10)
+
+typedef struct {
+    Plan plan;
+    Py_ssize_t copied; /* chunks of values before the first large one */
+    PyObject *pieces;  /* bytes, memoryviews, and bytes again if anything is behind them */
+    uint32_t checksum;
+} Gathered;
+
+/* Make the pieces, bytes with nothing in them yet; -1 for an exception. */
+static int make_pieces(Gathered *gathered)
+{
+    const Plan *plan = &gathered->plan;
+    const Column *values = &plan->rows->values.data;
+    Py_ssize_t copied = 0, views = 0, viewed = 0, behind = 0;
+    while (copied < values->count && values->chunks[copied].capacity < LEAST_PIECE_BYTES)
+        copied++;
+    while (copied + views < values->count && values->chunks[copied + views].start < values->size)
+        views++;
+    if (views) {
+        viewed = values->size - values->chunks[copied].start;
+        behind = padded(values->size) - values->size + padded(plan->headers_bytes);
+    }
+    gathered->copied = copied;
+    gathered->pieces = PyTuple_New(1 + views + (behind > 0));
+    for (Py_ssize_t index = 0; gathered->pieces != NULL && index < 1 + views + (behind > 0); index++) {
+        PyObject *piece =
+            index == 0 ? PyBytes_FromStringAndSize(NULL, plan->length - viewed - behind)
+            : index <= views ? view_of(plan->rows, values, copied + index - 1)
+                             : PyBytes_FromStringAndSize(NULL, behind);
+        if (piece == NULL)
+            Py_CLEAR(gathered->pieces);
+        else
+            PyTuple_SET_ITEM(gathered->pieces, index, piece);
+    }
+    return gathered->pieces == NULL ? -1 : 0;
 }
 
 typedef uint32_t (*Crc32)(uint32_t crc, const unsigned char *data, uint32_t size);
 
-/* The first plans that can be written into so many bytes; -1 for an exception. */
-static Py_ssize_t make_plans(Plan *plans, PyObject *segments, Py_ssize_t room)
+/* Write what is not viewed, and add up the checksum. Needs no GIL: nobody else has the pieces. */
+static void fill_pieces(Gathered *gathered, Crc32 crc32)
 {
-    Py_ssize_t count = 0;
-    while (count < PyList_GET_SIZE(segments)) {
-        PyObject *arguments = PyList_GET_ITEM(segments, count);
-        if (!PyTuple_Check(arguments)) {
-            PyErr_SetString(PyExc_TypeError, "a segment is a tuple of arguments");
-            return -1;
-        }
-        int can = make_plan(&plans[count], arguments);
-        if (can < 0)
-            return -1;
-        if (!can || plans[count].length > room)
-            break;
-        room -= plans[count++].length;
+    const Plan *plan = &gathered->plan;
+    Py_ssize_t last = PyTuple_GET_SIZE(gathered->pieces) - 1;
+    PyObject *head = PyTuple_GET_ITEM(gathered->pieces, 0);
+    PyObject *tail = PyTuple_GET_ITEM(gathered->pieces, last);
+    char *behind = write_head(plan, PyBytes_AS_STRING(head), gathered->copied);
+    if (!last)
+        write_tail(plan, behind);
+    else if (PyBytes_Check(tail))
+        write_tail(plan, PyBytes_AS_STRING(tail));
+    for (Py_ssize_t index = 0; crc32 && index <= last; index++) {
+        PyObject *piece = PyTuple_GET_ITEM(gathered->pieces, index);
+        const Py_buffer *view = PyBytes_Check(piece) ? NULL : PyMemoryView_GET_BUFFER(piece);
+        const void *data = view ? view->buf : PyBytes_AS_STRING(piece);
+        Py_ssize_t size = view ? view->len : PyBytes_GET_SIZE(piece);
+        gathered->checksum = crc32(gathered->checksum, data, (uint32_t)size);
     }
-    return count;
 }
 
-static PyObject *written_segments(const Plan *plans, const uint32_t *checksums, Py_ssize_t count)
+/* -> [(pieces, length, CRC-32 or None), ...] */
+static PyObject *gathered_list(const Gathered *gathered, Py_ssize_t count, int has_checksums)
 {
     PyObject *result = PyList_New(count);
     for (Py_ssize_t index = 0; result != NULL && index < count; index++) {
-        const Plan *plan = &plans[index];
-        PyObject *checksum =
-            checksums ? PyLong_FromUnsignedLong(checksums[index]) : Py_NewRef(Py_None);
-        PyObject *written = checksum ? Py_BuildValue("(nLLN)", plan->length, (long long)plan->first,
-                                                     (long long)plan->last, checksum)
-                                     : NULL;
-        if (written == NULL)
+        PyObject *checksum = has_checksums ? PyLong_FromUnsignedLong(gathered[index].checksum)
+                                           : Py_NewRef(Py_None);
+        PyObject *one = checksum ? Py_BuildValue("(OnN)", gathered[index].pieces,
+                                                 gathered[index].plan.length, checksum)
+                                 : NULL;
+        if (one == NULL)
             Py_CLEAR(result);
         else
-            PyList_SET_ITEM(result, index, written);
+            PyList_SET_ITEM(result, index, one);
     }
     return result;
 }
 
-/* (target, place, [arguments of encode_segment, ...], address of zng_crc32 or 0)
- * -> [(length, first timestamp, last timestamp, CRC-32 or None), ...] of those that were written:
- * the first ones, one behind the other, none when only the twin can say what is wrong */
-static PyObject *write_segments(PyObject *Py_UNUSED(module), PyObject *args)
+/* (((rows, headers), ...), max_bytes, address of zng_crc32 or 0) -> [(pieces, length, CRC-32 or
+ * None), ...] of the first ones, up to one that would be empty or over the limit */
+static PyObject *gather_rows(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    Py_buffer target;
-    Py_ssize_t place;
     PyObject *segments, *result = NULL;
+    Py_ssize_t max_bytes, count = 0;
     unsigned long long address;
-    if (!PyArg_ParseTuple(args, "w*nO!K", &target, &place, &PyList_Type, &segments, &address))
+    if (!PyArg_ParseTuple(args, "O!nK", &PyTuple_Type, &segments, &max_bytes, &address))
         return NULL;
-    Crc32 crc32 = (Crc32)(uintptr_t)address;
-    Py_ssize_t size = PyList_GET_SIZE(segments);
-    Plan *plans = PyMem_Calloc(size, sizeof *plans);
-    uint32_t *checksums = PyMem_New(uint32_t, size);
-    if (plans == NULL || checksums == NULL)
-        PyErr_NoMemory();
-    else {
-        Py_ssize_t room = place < 0 ? -1 : target.len - place;
-        Py_ssize_t count = make_plans(plans, segments, room);
-        if (count >= 0) {
-            char *start = (char *)target.buf + place;
-            Py_BEGIN_ALLOW_THREADS
-            for (Py_ssize_t index = 0; index < count; start += plans[index++].length) {
-                write_plan(&plans[index], start);
-                if (crc32)
-                    checksums[index] = crc32(0, (unsigned char *)start, plans[index].length);
-            }
-            Py_END_ALLOW_THREADS
-            result = written_segments(plans, crc32 ? checksums : NULL, count);
-        }
-        for (Py_ssize_t index = 0; index < size; index++)
-            free_plan(&plans[index]);
+    Gathered *gathered = PyMem_Calloc(PyTuple_GET_SIZE(segments), sizeof *gathered);
+    if (gathered == NULL)
+        return PyErr_NoMemory();
+    int can = 1;
+    while (count < PyTuple_GET_SIZE(segments)) {
+        can = make_plan(&gathered[count].plan, PyTuple_GET_ITEM(segments, count), max_bytes);
+        if (can > 0)
+            can = make_pieces(&gathered[count]) < 0 ? -1 : 1;
+        if (can <= 0)
+            break;
+        count++;
     }
-    PyMem_Free(plans);
-    PyMem_Free(checksums);
-    PyBuffer_Release(&target);
+    if (can >= 0) {
+        Crc32 crc32 = (Crc32)(uintptr_t)address;
+        Py_BEGIN_ALLOW_THREADS
+        for (Py_ssize_t index = 0; index < count; index++)
+            fill_pieces(&gathered[index], crc32);
+        Py_END_ALLOW_THREADS
+        result = gathered_list(gathered, count, crc32 != NULL);
+    }
+    for (Py_ssize_t index = 0; index < count; index++)
+        Py_CLEAR(gathered[index].pieces);
+    PyMem_Free(gathered);
     return result;
 }
 
 static PyMethodDef functions[] = {
-    {"encode_segment", encode_segment, METH_VARARGS, NULL},
-    {"write_segments", write_segments, METH_VARARGS, NULL},
+    {"encode_rows", encode_rows, METH_VARARGS, NULL},
+    {"gather_rows", gather_rows, METH_VARARGS, NULL},
     {NULL},
 };
 
 int blobmsg_add_segment(PyObject *module)
 {
+    if (PyType_Ready(&piece_type) < 0)
+        return -1;
     return PyModule_AddFunctions(module, functions);
 }

@@ -6,12 +6,13 @@ memory. The modules of this package never know about Kafka, segments or notifica
 
 from __future__ import annotations
 
-from blobmsg.store.base import Buffer, ObjectInfo, Store
+from blobmsg.store.base import Body, Buffer, ObjectInfo, Store
 from blobmsg.store.instrumented import CounterSnapshot, InstrumentedStore, StoreCounters
 from blobmsg.store.open import open_store, resolve_store_url
 from blobmsg.store.retrying import RetryingStore
 
 __all__ = [
+    "Body",
     "Buffer",
     "CounterSnapshot",
     "InstrumentedStore",

@@ -19,16 +19,20 @@ if TYPE_CHECKING:
     from blobmsg.format.ranges import ByteRange
 
 __all__ = [
+    "Body",
     "Buffer",
     "ObjectInfo",
     "Store",
     "check_key",
     "fill_targets",
     "object_missing",
+    "pieces_of",
     "range_outside_object",
 ]
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
+#: Bytes, or pieces of them in order.
+Body: TypeAlias = "Buffer | Sequence[Buffer]"
 
 MAX_KEY_BYTES = 900  # S3 allows 1024 with the prefix; the rest is for the prefix
 
@@ -56,7 +60,7 @@ class Store(Protocol):
     Threads: any.
     """
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
+    def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
         """Store an object; it is durable and readable by all when this returns.
 
         After an error the object may be there nevertheless (the answer was lost), so a retry
@@ -67,8 +71,8 @@ class Store(Protocol):
             data: The whole object; not changed until this returns, not copied where the store
                 can avoid it.
             deadline_ms: On the monotonic clock (`Clock.now_ms`); nothing more is tried after.
-            crc32: `zlib.crc32(data)` if the caller knows it (`crc32_combine.object_crc32`); saves
-                stores that check uploads a pass over the data.
+            crc32: `zlib.crc32(data)` if the caller knows it; saves stores that check uploads a pass
+                over the data.
         """
         ...
 
@@ -149,6 +153,12 @@ class Store(Protocol):
     def close(self) -> None:
         """Free connections and end waits of other threads; a second call is fine."""
         ...
+
+
+def pieces_of(data: Body) -> list[memoryview]:
+    """Its bytes as views of single bytes, in order, none of them empty."""
+    pieces = [data] if isinstance(data, (bytes, bytearray, memoryview)) else data
+    return [view for view in (memoryview(piece).cast("B") for piece in pieces) if view.nbytes]
 
 
 def fill_targets(targets: Sequence[memoryview], data: bytes) -> None:

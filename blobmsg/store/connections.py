@@ -19,25 +19,29 @@ import socket
 import ssl
 import struct
 import threading
+from collections import deque
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from blobmsg.store.http_response import Response
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from blobmsg.clock import Clock
-    from blobmsg.store.base import Buffer
+
+    Pieces: TypeAlias = Sequence[memoryview]
 
 __all__ = ["ConnectionPool"]
 
 CONNECT_TIMEOUT_MS = 5_000  # a lost SYN is repeated after 1 and 3 s; after 5 s the host is away
-JOINED_BODY_BYTES = 65_536  # smaller bodies go with the head in one packet and one system call
+JOINED_BYTES = 65_536  # smaller requests go in one packet and one system call
 SEND_BYTES = 4 << 20
+SEND_PIECES = 1024  # IOV_MAX: what one call takes
 READ_BUFFER_BYTES = 65_536
 # The kernel's own time-outs (SO_SNDTIMEO, SO_RCVTIMEO) take a timeval; Windows' take another type.
 _HAS_KERNEL_TIMEOUTS = os.name == "posix"
@@ -88,7 +92,7 @@ class ConnectionPool:
         method: str,
         target: str,
         headers: Mapping[str, str],
-        body: Buffer | None = None,
+        body: Pieces | None = None,
         *,
         deadline_ms: int,
     ) -> Generator[Response, None, None]:
@@ -98,7 +102,8 @@ class ConnectionPool:
             method: HTTP method.
             target: Encoded path and query.
             headers: As to be sent, `host` among them; `content-length` is added to a body.
-            body: Sent as it is; not changed meanwhile.
+            body: In pieces of single bytes, none of them empty; sent as it is, not changed
+                meanwhile.
             deadline_ms: Monotonic; every wait on the socket ends there.
 
         Yields:
@@ -133,14 +138,18 @@ class ConnectionPool:
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
     def _head(
-        self, method: str, target: str, headers: Mapping[str, str], body: Buffer | None
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: Pieces | None,
     ) -> bytes:
         if self._proxy is not None and not self._is_tls:
             target = self.endpoint + target
         lines = [f"{method} {target} HTTP/1.1"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         if body is not None:
-            lines.append(f"content-length: {memoryview(body).nbytes}")
+            lines.append(f"content-length: {sum(map(len, body))}")
         if self._proxy is not None and not self._is_tls and self._proxy.authorization:
             lines.append(f"proxy-authorization: {self._proxy.authorization}")
         if any("\r" in line or "\n" in line for line in lines):
@@ -148,7 +157,7 @@ class ConnectionPool:
         return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
     def _first_answer(
-        self, method: str, head: bytes, body: Buffer | None, deadline_ms: int
+        self, method: str, head: bytes, body: Pieces | None, deadline_ms: int
     ) -> tuple[socket.socket, Response]:
         """Send until something is answered: over a kept-alive connection, else over a new one."""
         kept = self._take_idle()
@@ -171,15 +180,19 @@ class ConnectionPool:
             raise
 
     def _send(
-        self, sock: socket.socket, method: str, head: bytes, body: Buffer | None, deadline_ms: int
+        self,
+        sock: socket.socket,
+        method: str,
+        head: bytes,
+        body: Pieces | None,
+        deadline_ms: int,
     ) -> Response:
         broken: OSError | None = None
         try:
-            rest = memoryview(b"" if body is None else body).cast("B")
-            if rest.nbytes <= JOINED_BODY_BYTES:
-                head, rest = head + rest.tobytes(), rest[:0]
-            self._send_all(sock, memoryview(head), deadline_ms)
-            self._send_all(sock, rest, deadline_ms)
+            pieces = [memoryview(head), *(body or ())]
+            if sum(map(len, pieces)) <= JOINED_BYTES:
+                pieces = [memoryview(b"".join(pieces))]
+            self._send_all(sock, pieces, deadline_ms)
         except TimeoutError:
             raise
         except OSError as error:
@@ -194,11 +207,18 @@ class ConnectionPool:
                 raise broken from None
             raise
 
-    def _send_all(self, sock: socket.socket, rest: memoryview, deadline_ms: int) -> None:
+    def _send_all(
+        self, sock: socket.socket, pieces: Iterable[memoryview], deadline_ms: int
+    ) -> None:
+        rest = deque(pieces)
         while rest:
             _limit_wait(sock, socket.SO_SNDTIMEO, _remaining_s(self._clock, deadline_ms))
             with _kernel_timeouts():
-                rest = rest[sock.send(rest[:SEND_BYTES]) :]
+                sent = _send_some(sock, rest)
+            while rest and sent >= len(rest[0]):
+                sent -= len(rest.popleft())
+            if sent:
+                rest[0] = rest[0][sent:]
 
     def _take_idle(self) -> socket.socket | None:
         while True:
@@ -242,7 +262,7 @@ class ConnectionPool:
         head = f"CONNECT {authority} HTTP/1.1\r\nhost: {authority}\r\n"
         if proxy.authorization:
             head += f"proxy-authorization: {proxy.authorization}\r\n"
-        self._send_all(sock, memoryview(f"{head}\r\n".encode("latin-1")), deadline_ms)
+        self._send_all(sock, [memoryview(f"{head}\r\n".encode("latin-1"))], deadline_ms)
         # A buffer of one byte, else the reader could swallow the first bytes of TLS.
         reader = _TimedReader(sock, self._clock, deadline_ms)
         response = Response(io.BufferedReader(reader, 1), "CONNECT")
@@ -325,6 +345,19 @@ def _kernel_timeouts() -> Generator[None, None, None]:
         yield
     except BlockingIOError as error:
         raise TimeoutError("timed out") from error
+
+
+def _send_some(sock: socket.socket, pieces: Iterable[memoryview]) -> int:
+    """Send from the beginning of these pieces, up to about `SEND_BYTES`; how many bytes."""
+    several: list[memoryview] = []
+    size = 0
+    for piece in islice(pieces, SEND_PIECES):
+        several.append(piece[: SEND_BYTES - size])
+        size += len(several[-1])
+        if size == SEND_BYTES:
+            break
+    # TLS, and systems without time-outs in the kernel, send one piece at a time.
+    return sock.sendmsg(several) if sock.gettimeout() is None else sock.send(several[0])
 
 
 def _remaining_s(clock: Clock, deadline_ms: int) -> float:

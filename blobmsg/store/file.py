@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 
 from blobmsg.errors import BlobmsgError, StoreDenied, StoreUnavailable
 from blobmsg.store.base import (
-    Buffer,
+    Body,
     ObjectInfo,
     check_key,
     object_missing,
+    pieces_of,
     range_outside_object,
 )
 
@@ -54,7 +55,7 @@ class FileStore:
         self._numbers = itertools.count()
         self._is_closed = False
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
+    def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; file systems take no deadline."""
         path = self._path(key)
         temporary = path.parent / (
@@ -231,10 +232,11 @@ class FileStore:
             ) from error
 
 
-def _write_all(descriptor: int, data: Buffer) -> None:
-    rest = memoryview(data).cast("B")
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]  # Linux writes at most 2 GiB at once
+def _write_all(descriptor: int, data: Body) -> None:
+    for piece in pieces_of(data):
+        rest = piece
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]  # Linux writes at most 2 GiB at once
 
 
 def _read_all(descriptor: int, start: int, length_bytes: int) -> bytes:

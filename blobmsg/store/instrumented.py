@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from blobmsg.errors import BlobmsgError
+from blobmsg.store.base import pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from blobmsg.format.ranges import ByteRange
-    from blobmsg.store.base import Buffer, ObjectInfo, Store
+    from blobmsg.store.base import Body, ObjectInfo, Store
 
 __all__ = ["CounterSnapshot", "InstrumentedStore", "StoreCounters"]
 
@@ -94,12 +95,12 @@ class InstrumentedStore:
         self._inner = inner
         self._counters = counters
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
+    def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`."""
         self._counters.add(puts=1)
         with self._counted_errors():
             self._inner.put(key, data, deadline_ms=deadline_ms, crc32=crc32)
-        self._counters.add(put_bytes=memoryview(data).nbytes)
+        self._counters.add(put_bytes=sum(piece.nbytes for piece in pieces_of(data)))
 
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`."""

@@ -10,11 +10,12 @@ import threading
 from typing import TYPE_CHECKING, ClassVar
 
 from blobmsg.store.base import (
-    Buffer,
+    Body,
     ObjectInfo,
     check_key,
     fill_targets,
     object_missing,
+    pieces_of,
     range_outside_object,
 )
 
@@ -53,11 +54,11 @@ class MemoryStore:
         if objects is not None:
             objects.clear()
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
+    def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; immediate, whatever the deadline."""
         self._check_open()
         check_key(key)
-        self._objects[key] = bytes(data)
+        self._objects[key] = data if isinstance(data, bytes) else b"".join(pieces_of(data))
 
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`; immediate, whatever the deadline."""

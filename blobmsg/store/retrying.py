@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from blobmsg.clock import Clock
     from blobmsg.format.ranges import ByteRange
-    from blobmsg.store.base import Buffer, ObjectInfo, Store
+    from blobmsg.store.base import Body, ObjectInfo, Store
     from blobmsg.store.instrumented import StoreCounters
 
 __all__ = ["RetryingStore", "Verdict", "backoff_ms", "classify"]
@@ -103,7 +103,7 @@ class RetryingStore:
         """The limiter that all threads of this store share."""
         return self._limiter
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
+    def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; attempts end at the deadline."""
         self._repeat(
             lambda until_ms: self._inner.put(key, data, deadline_ms=until_ms, crc32=crc32),

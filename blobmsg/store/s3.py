@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from blobmsg.errors import BlobmsgError, ConfigError, StoreDenied, StoreTimeout, StoreUnavailable
-from blobmsg.format.checksum import crc32 as checksum_of
-from blobmsg.store.base import Buffer, ObjectInfo, check_key, range_outside_object
+from blobmsg.format.checksum import crc32_of
+from blobmsg.store.base import Body, ObjectInfo, check_key, pieces_of, range_outside_object
 from blobmsg.store.connections import ConnectionPool
 from blobmsg.store.s3_errors import (
     Refusal,
@@ -119,9 +119,10 @@ class S3Store:
         self._place = f"s3://{bucket}/{self._prefix} at {self._write_pool.endpoint}"
         self._put_headers = _encryption_headers(s3)
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
+    def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; the store refuses bytes that were damaged on the way."""
-        checksum = (checksum_of(data) if crc32 is None else crc32).to_bytes(4, "big")
+        pieces = pieces_of(data)
+        checksum = (crc32_of(pieces) if crc32 is None else crc32).to_bytes(4, "big")
         headers = {
             **self._put_headers,
             "content-type": "application/octet-stream",
@@ -129,7 +130,7 @@ class S3Store:
         }
 
         asked = self._asked("PUT", key)
-        self._request(asked, headers, data, _skip_body, deadline_ms=deadline_ms)
+        self._request(asked, headers, pieces, _skip_body, deadline_ms=deadline_ms)
 
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`."""
@@ -238,7 +239,7 @@ class S3Store:
         self,
         asked: S3Request,
         headers: Mapping[str, str],
-        body: Buffer | None,
+        body: Sequence[memoryview] | None,
         finish: Callable[[Response], _T],
         *,
         deadline_ms: int | None = None,
@@ -268,7 +269,7 @@ class S3Store:
         asked: S3Request,
         path: str,
         headers: Mapping[str, str],
-        body: Buffer | None,
+        body: Sequence[memoryview] | None,
         finish: Callable[[Response], _T],
         deadline_ms: int,
     ) -> _T | Refusal:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from blobmsg.errors import StoreTimeout
-from blobmsg.store.base import check_key, fill_targets, object_missing
+from blobmsg.store.base import check_key, fill_targets, object_missing, pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from blobmsg.clock import Clock
     from blobmsg.format.ranges import ByteRange
-    from blobmsg.store.base import Buffer, ObjectInfo, Store
+    from blobmsg.store.base import Body, ObjectInfo, Store
 
 __all__ = ["Fault", "FaultStore", "Method"]
 
@@ -96,12 +96,12 @@ class FaultStore:
         with self._lock:
             self._faults.clear()
 
-    def put(self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None) -> None:
+    def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`."""
         fault = self._next("put", key)
         self._before(fault, key, deadline_ms=deadline_ms)
         if fault is not None and fault.corrupt is not None:
-            data, crc32 = fault.corrupt(bytes(data)), None
+            data, crc32 = fault.corrupt(b"".join(pieces_of(data))), None
         self._inner.put(key, data, deadline_ms=deadline_ms, crc32=crc32)
         _after(fault)
 

@@ -15,7 +15,7 @@ from blobmsg.core.segments import Route, SealedSegment
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from blobmsg.format import ByteRange, Codec, Part
 from blobmsg.format.object_key import retention_class
-from blobmsg.format.segment import WIDE, Rows
+from blobmsg.format.rows import WIDE, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -160,6 +160,8 @@ def sealed_segment(
     topic: str = "flights",
     records: int = 1,
     value: bytes | None = b"v",
+    keys: list[bytes | None] | None = None,
+    values: list[bytes | None] | None = None,
     route: Route = Route.BLOB,
     deadline_ms: int | None = None,
     callback: Callable[..., Any] | None = None,
@@ -168,15 +170,19 @@ def sealed_segment(
     first_timestamp_ms: int = 0,
 ) -> SealedSegment:
     """A segment outside of any lane."""
-    cells: list[Any] = []
+    rows = Rows(WIDE)
     for index in range(records):
-        of_all = (None, value, first_timestamp_ms + index)
+        of_all = (
+            keys[index] if keys else None,
+            values[index] if values else value,
+            first_timestamp_ms + index,
+        )
         own = headers[index] if headers else None, callbacks[index] if callbacks else callback
-        cells += of_all + own
+        rows.extend(of_all + own)
     segment = SealedSegment(
         topic=topic,
         partition=partition,
-        rows=Rows(cells, WIDE),
+        rows=rows,
         callback=None,
         charged_bytes=records * (len(value or b"") + CHARGE_BYTES_PER_RECORD),
         opened_ms=0,

@@ -10,7 +10,6 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blobmsg.core.segments import headers_bytes
 from blobmsg.format import (
     ByteRange,
     Codec,
@@ -34,7 +33,6 @@ from blobmsg.format import (
     encode_segment,
     expiry_hour,
     retention_class,
-    segment_bytes_bound,
     segment_layout,
 )
 from tests.helpers.format_reference import Record, read_index, read_notification, read_segment
@@ -64,19 +62,6 @@ def test_segments_come_back_and_the_reference_agrees(records: list[Record]) -> N
 
     assert decoded_records(data, len(records)) == records
     assert read_segment(data) == records
-
-
-@given(record_lists())
-def test_no_segment_is_longer_than_its_bound(records: list[Record]) -> None:
-    columns = to_columns(records)
-    payload_bytes = sum(
-        len(record.key or b"") + len(record.value or b"") + headers_bytes(record.headers)
-        for record in records
-    )
-
-    bound = segment_bytes_bound(len(records), payload_bytes, columns.headers)
-
-    assert len(encode_segment(columns)) <= bound
 
 
 @given(record_lists(), st.binary(max_size=20), st.binary(max_size=20))

@@ -1,8 +1,12 @@
-"""The segment that C writes is the one that Python writes, byte for byte."""
+"""Rows in C: they read as the records that joined, and become the segment that Python writes."""
 
 from __future__ import annotations
 
+import gc
+import sys
+import weakref
 import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,162 +14,246 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blobmsg.format import Columns, FormatError, encode_segment, segment_chunks
-from blobmsg.format.segment import NARROW, WIDE, Rows, WrittenSegment, pack_segment, write_segments
+from blobmsg.format import segment as segment_module
+from blobmsg.format.rows import NARROW, WIDE, Rows, drop_unused, keep_free
+from blobmsg.format.segment import MAX_SEGMENT_RECORDS, gather_segments
 from blobmsg.native import native
+from tests.helpers.format_reference import Record
 from tests.helpers.format_strategies import record_lists, to_columns
 
 if TYPE_CHECKING:
-    from tests.helpers.format_reference import Record
+    from collections.abc import Iterable, Sequence
 
 pytestmark = pytest.mark.skipif(native is None, reason="no compiler built blobmsg.native here")
 
+# What a chunk of a column has at most, and what a piece of its own has at least.
+CHUNK_BYTES = 256 << 10
+LEAST_PIECE_BYTES = 64 << 10
 
-def to_rows(records: list[Record], width: int) -> Rows:
-    cells: list[Any] = []
-    for record in records:
-        more = (record.headers, object()) if width == WIDE else ()
-        cells += (record.key, record.value, record.timestamp_ms, *more)
-    return Rows(cells, width)
+
+def to_rows(records: Iterable[Record], width: int = NARROW) -> Rows:
+    rows = Rows(width)
+    for number, record in enumerate(records):
+        more = (record.headers, number) if width == WIDE else ()
+        rows.extend((record.key, record.value, record.timestamp_ms, *more))
+    return rows
+
+
+def written_by_python(records: Sequence[Record], width: int = NARROW) -> bytes:
+    columns = to_columns(list(records))
+    if width == NARROW:
+        columns.headers = None
+    return b"".join(segment_chunks(columns)[0])
+
+
+def of_sizes(sizes: Iterable[int]) -> list[Record]:
+    """Records whose keys and values have these sizes, each value unlike the others."""
+    records: list[Record] = []
+    for number, size in enumerate(sizes):
+        value = (b"%d." % number * (size // 2 + 1))[:size]
+        records.append(Record(b"%d" % number, value, number, None))
+    return records
 
 
 @given(record_lists(), st.sampled_from([NARROW, WIDE]))
 @settings(deadline=None)
-def test_c_and_python_write_the_same_bytes(records: list[Record], width: int) -> None:
-    columns = to_columns(records)
-    if width == NARROW:
-        columns.headers = None
+def test_rows_read_as_the_records_that_joined(records: list[Record], width: int) -> None:
     rows = to_rows(records, width)
-    chunks, _ = segment_chunks(columns)
-    expected = b"".join(chunks)
-    times = sorted(columns.timestamps_ms)
 
-    assert pack_segment(columns) == (expected, times[0], times[-1])
-    assert pack_segment(rows) == (expected, times[0], times[-1])
+    headers = [record.headers if width == WIDE else None for record in records]
+    assert rows.record_count == len(records)
+    assert [rows.record(index) for index in range(len(records))] == [
+        (record.key, record.value, record.timestamp_ms, own)
+        for record, own in zip(records, headers, strict=True)
+    ]
+    assert rows.keys == [record.key for record in records]
+    assert rows.values == [record.value for record in records]
+    times = [record.timestamp_ms for record in records]
+    assert rows.timestamps_ms == times
+    assert (rows.first_timestamp_ms, rows.last_timestamp_ms) == (min(times), max(times))
+    assert rows.headers == (None if headers.count(None) == len(headers) else headers)
+    assert rows.callbacks == (list(range(len(records))) if width == WIDE else [])
 
 
-@given(
-    st.lists(record_lists(), min_size=1, max_size=4),
-    st.sampled_from([NARROW, WIDE]),
-    st.integers(0, 20),
-    st.booleans(),
-)
+@given(st.lists(record_lists(), min_size=1, max_size=4), st.sampled_from([NARROW, WIDE]))
 @settings(deadline=None)
-def test_c_writes_segments_one_behind_the_other(
-    segments: list[list[Record]], width: int, place: int, has_crc32: bool
-) -> None:
-    rows = [to_rows(records, width) for records in segments]
-    expected: list[bytes] = []
-    said: list[WrittenSegment] = []
-    for one in rows:
-        data = b"".join(segment_chunks(one)[0])
-        times = sorted(one.timestamps_ms)
-        expected.append(data)
-        said.append(WrittenSegment(len(data), times[0], times[-1], zlib.crc32(data)))
-    expected_bytes = b"".join(expected)
+def test_c_and_python_write_the_same_bytes(segments: list[list[Record]], width: int) -> None:
+    expected = [written_by_python(records, width) for records in segments]
 
-    target = bytearray(b"\xaa" * (place + len(expected_bytes) + 9))
-    with memoryview(target) as view, pytest.MonkeyPatch.context() as monkeypatch:
-        if not has_crc32:
-            monkeypatch.setattr("blobmsg.format.segment.CRC32_ADDRESS", 0)
-        assert write_segments(rows, view, place) == said
-    end = place + len(expected_bytes)
-    assert target[place:end] == expected_bytes
-    assert target[:place] == b"\xaa" * place
-    assert target[end:] == b"\xaa" * 9
-
-
-def test_the_segments_before_a_wrong_one_are_written() -> None:
-    good, wrong = Columns([b"k"], [b"v"], [1]), Columns(["k"], [b"v"], [1])  # type: ignore[list-item]
-    data = encode_segment(good)
-    target = bytearray(3 * len(data))
-
-    with memoryview(target) as view:
-        assert [found.length_bytes for found in write_segments([good, wrong, good], view, 0)] == [
-            len(data)
-        ]
-    assert target == data + bytes(2 * len(data))
-
-
-def test_segments_go_as_far_as_there_is_room() -> None:
-    one = Columns([b"k"], [bytes(100)], [1])
-    data = encode_segment(one)
-    room = len(data) * 3 // 2
-    target = bytearray(b"\xaa" * (2 * len(data)))
-
-    with memoryview(target) as view, view[:room] as limited:
-        assert len(write_segments([one, one], limited, 0)) == 1
-    assert target == data + b"\xaa" * len(data)
-
-
-def test_segments_with_very_many_records_take_several_calls() -> None:
-    many = Columns([None] * 40_000, [None] * 40_000, [0] * 40_000)
-    target = bytearray(3 * len(encode_segment(many)))
-
-    with memoryview(target) as view:
-        assert len(write_segments([many] * 3, view, 0)) == 2
+    assert [encode_segment(to_rows(records, width)) for records in segments] == expected
+    gathered = gather_segments(to_rows(records, width) for records in segments)
+    assert [b"".join(one.pieces) for one in gathered] == expected
+    assert [one.length_bytes for one in gathered] == list(map(len, expected))
+    assert [one.checksum for one in gathered] == list(map(zlib.crc32, expected))
 
 
 @pytest.mark.parametrize(
-    "columns",
+    "sizes",
     [
-        Columns(["text"], [b"v"], [1]),  # type: ignore[list-item]
-        Columns([b"k"], [b"v"], [1 << 63]),
-        Columns([b"k"], [b"v"], [None]),  # type: ignore[list-item]
-        Columns([b"k", b"l"], [b"v"], [1]),
-        Columns([b"k"], [b"v"], [1, 2]),
-        Columns([], [], []),
-        Columns([b"k"], [b"v"], [1], [None, None]),
+        [1024] * 3000,
+        [100] * 20_000,
+        [0] * 40_000,
+        [1, LEAST_PIECE_BYTES - 1, 3] * 9,
+        [CHUNK_BYTES, CHUNK_BYTES + 1, 5 * CHUNK_BYTES + 3, 0, 7],
+        [20 << 20],
+        [5 << 20, 1, 2, 3],
+    ],
+    ids=lambda sizes: f"{len(sizes)} from {sizes[0]}",
+)
+@pytest.mark.parametrize("null_every", [0, 7])
+def test_long_columns_are_written_piece_by_piece(sizes: list[int], null_every: int) -> None:
+    records = of_sizes(sizes)
+    if null_every:
+        records = [
+            replace(record, key=None, value=None) if number % null_every == 6 else record
+            for number, record in enumerate(records)
+        ]
+    expected = written_by_python(records)
+
+    rows = to_rows(records)
+    [gathered] = gather_segments([rows])
+
+    assert rows.values == [record.value for record in records]
+    assert b"".join(gathered.pieces) == expected
+    assert gathered.checksum == zlib.crc32(expected)
+    assert encode_segment(rows) == expected
+    copied = sum(len(piece) for piece in gathered.pieces if isinstance(piece, bytes))
+    payload = sum(len(record.value or b"") for record in records)
+    assert copied <= len(expected) - payload + 4 * LEAST_PIECE_BYTES
+
+
+def test_without_zlib_ng_the_checksum_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "CRC32_ADDRESS", 0)
+    records = of_sizes([1000] * 300)
+
+    [gathered] = gather_segments([to_rows(records)])
+
+    assert gathered.checksum == zlib.crc32(written_by_python(records))
+
+
+def test_the_segments_before_a_wrong_one_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    good, empty = of_sizes([5]), Rows(NARROW)
+    many = to_rows(of_sizes([0] * 3))
+    monkeypatch.setattr(segment_module, "MAX_SEGMENT_RECORDS", 2)
+
+    for wrong in (empty, many, Columns([b"k"], [b"v"], [1])):
+        assert len(gather_segments([to_rows(good), wrong, to_rows(good)])) == 1
+    for refused in (empty, many):
+        with pytest.raises(FormatError, match="1 to 2 records"):
+            encode_segment(refused)
+    assert MAX_SEGMENT_RECORDS == (1 << 20) - 1
+
+
+def test_a_segment_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "MAX_SEGMENT_BYTES", 200)
+
+    assert len(gather_segments([to_rows(of_sizes([100]))])) == 1
+    for size in (201, 160):
+        assert gather_segments([to_rows(of_sizes([size]))]) == []
+        with pytest.raises(FormatError, match="at most 200 bytes"):
+            encode_segment(to_rows(of_sizes([size])))
+
+
+def test_no_record_joins_what_is_a_segment_already() -> None:
+    rows = to_rows(of_sizes([5]))
+    encode_segment(rows)
+
+    with pytest.raises(RuntimeError, match="already"):
+        rows.extend((b"k", b"v", 1))
+    assert rows.record_count == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ((b"k", b"v"), TypeError),
+        ([b"k", b"v", 1], TypeError),
+        ((b"k", b"v", 1, None, None), TypeError),
+        (("k", b"v", 1), TypeError),
+        ((b"k", bytearray(b"v"), 1), TypeError),
+        ((b"k", b"v", 1.0), TypeError),
+        ((b"k", b"v", None), TypeError),
+        ((b"k", b"v", 1 << 63), OverflowError),
     ],
     ids=str,
 )
-def test_what_is_wrong_is_left_to_python(columns: Columns) -> None:
-    target = bytearray(200)
+def test_what_is_no_row_is_refused_and_nothing_joins(row: Any, error: type[Exception]) -> None:
+    rows = to_rows(of_sizes([5]))
 
-    assert pack_segment(columns) is None
-    with memoryview(target) as view:
-        assert write_segments([columns], view, 0) == []
-    assert target == bytes(200)
-    with pytest.raises((FormatError, TypeError)):
-        encode_segment(columns)
+    with pytest.raises(error):
+        rows.extend(row)
+    assert (rows.record_count, rows.keys, rows.values) == (1, [b"0"], [b"0.0.0"])
+    assert encode_segment(rows) == written_by_python(of_sizes([5]))
 
 
-def test_a_segment_over_the_limit_is_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blobmsg.format.segment.MAX_SEGMENT_BYTES", 200)
-
-    assert pack_segment(Columns([None], [bytes(100)], [1])) is not None
-    for value in (bytes(201), bytes(160)):
-        assert pack_segment(Columns([None], [value], [1])) is None
+@pytest.mark.parametrize("index", [-1, 2, 1 << 40])
+def test_places_outside_of_the_rows_are_index_errors(index: int) -> None:
+    with pytest.raises(IndexError):
+        to_rows(of_sizes([1, 2])).record(index)
 
 
-@pytest.mark.parametrize("place", [-1, 1, 200, 1 << 62])
-def test_what_does_not_fit_writes_nothing(place: int) -> None:
-    columns = Columns([b"k"], [bytes(100)], [1])
-    length_bytes = len(encode_segment(columns))
-    target = bytearray(b"\xaa" * length_bytes)
-
-    with memoryview(target) as view:
-        assert write_segments([columns], view, place) == []
-    assert target == b"\xaa" * length_bytes
+def test_widths_are_three_or_five() -> None:
+    with pytest.raises(ValueError, match="3 or 5"):
+        Rows(4)
 
 
-@pytest.mark.parametrize(
-    ("start", "step", "records"), [(-1, 1, 1), (0, 0, 1), (0, 1, 3), (1, 2, 2)]
-)
-def test_places_outside_of_a_list_are_not_read(start: int, step: int, records: int) -> None:
-    assert native is not None
-    cells: list[Any] = [b"a", b"b"]
-    numbers = [1, 2, 3, 4, 5, 6]
+def test_pieces_live_as_long_as_somebody_has_them() -> None:
+    records = of_sizes([1000] * 1000)
+    expected = written_by_python(records)
+    [gathered] = gather_segments([to_rows(records)])
 
-    for lists in (
-        (cells, start, numbers, 0, numbers, 0),
-        (numbers, 0, cells, start, numbers, 0),
-        (numbers, 0, numbers, 0, cells, start),
-    ):
-        assert native.encode_segment(records, step, *lists, b"", 1000) is None
+    pieces = gathered.pieces
+    del gathered
+    others = [to_rows(of_sizes([1000] * 1000)) for _ in range(5)]  # would take freed memory
+    assert b"".join(pieces) == expected
+    assert len(others) == 5
+    assert any(isinstance(piece, memoryview) for piece in pieces)
+    assert all(piece.readonly for piece in pieces if isinstance(piece, memoryview))
 
 
-def test_read_only_memory_is_refused() -> None:
-    columns = Columns([b"k"], [b"v"], [1])
+def test_memory_is_used_again_and_given_back_when_it_was_not_needed() -> None:
+    keep_free(64 << 20)
+    drop_unused()
+    rows: Rows | None = to_rows(of_sizes([1000] * 20_000))
+    del rows
+    gc.collect()
 
-    with pytest.raises((TypeError, BufferError)):
-        write_segments([columns], memoryview(bytes(200)), 0)
+    drop_unused()  # begins an interval in which nothing is needed
+    dropped = drop_unused()
+
+    assert 15 << 20 < dropped < 30 << 20
+    assert drop_unused() == 0
+
+
+def test_objects_are_held_by_wide_rows_alone_and_only_headers_and_callbacks() -> None:
+    key, value, headers, callback = bytes([7] * 9), bytes([8] * 99), [("h", b"v")], object()
+    held = [key, value, headers, callback]
+    before = [sys.getrefcount(each) for each in held]
+
+    rows = Rows(WIDE)
+    for _ in range(10):
+        rows.extend((key, value, 1, headers, callback))
+    during = [sys.getrefcount(each) for each in held]
+    assert [now - was for now, was in zip(during, before, strict=True)] == [0, 0, 10, 10]
+    rows.record(3), rows.headers, rows.callbacks, rows.keys
+    gather_segments([rows])
+    del rows
+    gc.collect()
+
+    assert [sys.getrefcount(each) for each in held] == before
+
+
+def test_a_cycle_through_a_callback_is_collected() -> None:
+    class Listener:
+        rows: Rows
+
+    listener = Listener()
+    listener.rows = Rows(WIDE)
+    listener.rows.extend((b"k", b"v", 1, None, listener))
+    freed: list[int] = []
+    listener_id = id(listener)
+    weakref.finalize(listener, freed.append, listener_id)
+    del listener
+    gc.collect()
+
+    assert freed == [listener_id]

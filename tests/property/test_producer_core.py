@@ -24,8 +24,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from blobmsg.core import batcher as batcher_module
 from blobmsg.core import notifier as notifier_module
+from blobmsg.core import segments as segments_module
 from blobmsg.core.events import EncodeInline, Notify, ProducerAction, Report, UploadBatch
 from blobmsg.core.segments import Batch, Route, SealedSegment, SegmentState
 from blobmsg.format.object_key import retention_class
@@ -539,7 +539,7 @@ MACHINE_SETTINGS = settings(max_examples=200, stateful_step_count=60, deadline=N
 def test_every_record_leaves_and_is_reported_once_in_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(batcher_module, "MAX_NOTIFICATION_RECORDS", MOST_RECORDS)
+    monkeypatch.setattr(segments_module, "MAX_NOTIFICATION_RECORDS", MOST_RECORDS)
 
     run_state_machine_as_test(ProducerMachine, settings=MACHINE_SETTINGS)
 
@@ -552,7 +552,7 @@ def test_without_a_deadline_nothing_times_out_and_nothing_is_stuck() -> None:
 def test_only_the_guilty_fail_of_a_refused_batch_and_order_holds(
     monkeypatch: pytest.MonkeyPatch, machine: type[RefusingProducerMachine]
 ) -> None:
-    monkeypatch.setattr(batcher_module, "MAX_NOTIFICATION_RECORDS", MOST_RECORDS)
+    monkeypatch.setattr(segments_module, "MAX_NOTIFICATION_RECORDS", MOST_RECORDS)
     monkeypatch.setattr(notifier_module, "WAVE_MESSAGES", 8)
 
     run_state_machine_as_test(machine, settings=MACHINE_SETTINGS)

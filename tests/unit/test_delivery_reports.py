@@ -56,8 +56,7 @@ def failed(callback: Callable[..., Any], **options: Any) -> SealedSegment:
 
 def test_a_report_has_the_records_own_fields() -> None:
     told, queue = Told(), reports()
-    segment = delivered(told, first_timestamp_ms=500, headers=[[("trace", b"1")]])
-    segment.rows.cells[0] = b"k"
+    segment = delivered(told, first_timestamp_ms=500, headers=[[("trace", b"1")]], keys=[b"k"])
     queue.add_segment(segment)
 
     assert queue.serve() == 1
@@ -121,8 +120,7 @@ def test_plain_records_that_all_arrived_have_no_errors() -> None:
 
 def test_only_those_who_listen_hear_of_their_records() -> None:
     told, queue = Told(), reports()
-    segment = delivered(told, records=3)
-    segment.rows.cells[1 :: segment.rows.width] = [b"0", b"1", b"2"]
+    segment = delivered(told, records=3, values=[b"0", b"1", b"2"])
     segment.callback, segment.callbacks = None, [told, None, told]
     queue.add_segment(segment)
 

@@ -69,7 +69,7 @@ def test_segments(case: Json) -> None:
     said = case["bytes"].get("hex")
     data = encode_segment(columns) if said is None else bytes.fromhex(said)
 
-    segment = decode_segment(data, records=len(columns))
+    segment = decode_segment(data, records=columns.record_count)
 
     assert columns_of(segment) == columns
     if said is not None:
@@ -77,7 +77,9 @@ def test_segments(case: Json) -> None:
         assert [record.key for record in records] == columns.keys
         assert [record.value for record in records] == columns.values
         assert [record.timestamp_ms for record in records] == columns.timestamps_ms
-        assert [record.headers for record in records] == (columns.headers or [None] * len(columns))
+        assert [record.headers for record in records] == (
+            columns.headers or [None] * columns.record_count
+        )
 
 
 @pytest.mark.parametrize("case", cases("batch_objects"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from blobmsg.core import batcher as batcher_module
+from blobmsg.core import segments as segments_module
 from blobmsg.core.batcher import Batcher, TopicLanes
 from blobmsg.core.segments import Lane, Route, SealedSegment, headers_bytes
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
@@ -288,59 +288,24 @@ def test_without_a_limit_there_is_no_deadline() -> None:
     assert segment.batch.deadline_ms is None
 
 
-def test_too_many_records_for_a_notification_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batcher_module, "MAX_NOTIFICATION_RECORDS", 2)
+def test_a_segment_is_full_when_a_notification_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments_module, "MAX_NOTIFICATION_RECORDS", 2)
     batcher = make_batcher()
     lanes = make_topic(batcher)
-    headers: list[tuple[str, bytes | None]] = [("name", None), ("other", b"text")]
 
-    def callback() -> None:
-        """Only told apart."""
-
-    segment = batcher.segment_for(lanes, 0, headers, callback, 0)
-    segment.append(b"k0", None, 10, None, callback, 2)
-    segment.append(None, b"v1", 11, headers, callback, 2 + headers_bytes(headers))
-    segment.append(None, b"v2", 12, None, None, 2)
-    segment.append(b"k3", b"v3", 13, None, callback, 4)
-    segment.append(None, b"v4", 14, None, callback, 2)
-    charged_bytes = segment.charged_bytes
+    for number in range(5):
+        segment = batcher.segment_for(lanes, 0, None, None, 0)
+        segment.append(b"k%d" % number, b"v", 10 + number, None, None, 3)
 
     first, second, third = seal(batcher, segment.lane)
-
-    assert [list(s.rows.timestamps_ms) for s in (first, second, third)] == [
-        [10, 11],
-        [12, 13],
-        [14],
+    assert [s.rows.timestamps_ms for s in (first, second, third)] == [[10, 11], [12, 13], [14]]
+    assert [s.charged_bytes for s in (first, second, third)] == [
+        n * (CHARGE_BYTES_PER_RECORD + 3) for n in (2, 2, 1)
     ]
-    assert (first.rows.keys, second.rows.keys) == ([b"k0", None], [None, b"k3"])
-    assert (first.rows.values, third.rows.values) == ([None, b"v1"], [b"v4"])
-    assert (first.rows.headers, second.rows.headers) == ([None, headers], None)
-    assert second.callbacks == [None, callback]
-    assert first.charged_bytes == 2 * CHARGE_BYTES_PER_RECORD + 2 + 2 + 4 + 5 + 4
-    assert sum(s.charged_bytes for s in (first, second, third)) == charged_bytes
+    assert not lanes.is_wide
     assert first.batch is third.batch
     assert first.batch is not None
     assert first.batch.segments == (first, second, third)
-
-
-def test_a_cut_without_headers_or_own_callbacks_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batcher_module, "MAX_NOTIFICATION_RECORDS", 2)
-    batcher = make_batcher()
-
-    segments = seal(batcher, put(batcher, make_topic(batcher), 0, 1, 2, 3, 4))
-
-    assert [segment.record_count for segment in segments] == [2, 2]
-    assert all(segment.rows.headers is None for segment in segments)
-    assert all(segment.callbacks is None for segment in segments)
-
-
-def test_as_many_records_as_a_notification_holds_are_not_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(batcher_module, "MAX_NOTIFICATION_RECORDS", 2)
-    batcher = make_batcher()
-
-    assert len(seal(batcher, put(batcher, make_topic(batcher), 0, 1, 2))) == 1
 
 
 def test_a_segment_too_large_to_go_inline_gets_an_object_of_its_own() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import random
 import struct
 import zlib
@@ -14,7 +13,6 @@ import pytest
 
 from blobmsg.format import (
     TRAILER_BYTES,
-    BatchObjectWriter,
     ByteRange,
     Codec,
     Columns,
@@ -29,9 +27,9 @@ from blobmsg.format import (
     encode_batch_object,
     encode_object_segment,
     index_range,
-    object_bytes_bound,
-    write_batch_object,
 )
+from blobmsg.format.batch_object import encode_object_segments, lay_out_object
+from blobmsg.format.rows import NARROW, Rows
 from tests.helpers.format_reference import read_index, read_segment
 
 PRODUCER = bytes(range(16))
@@ -74,35 +72,63 @@ def test_segments_lie_by_zone_topic_and_partition_and_entries_as_given() -> None
     assert decode_batch_object_index(data, len(data)) == by_place
 
 
+def rows_of(partition: int, records: int) -> Rows:
+    rows = Rows(NARROW)
+    for number in range(records):
+        rows.extend((b"%d" % partition, b"value " * 20, number))
+    return rows
+
+
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
-@pytest.mark.parametrize("room", ["enough", "for one and a half", "none"])
-@pytest.mark.parametrize("records", [3, 40_000])  # C takes 65,536 at a time
-def test_encoding_all_is_adding_each(records: int, room: str, codec: Codec) -> None:
-    contents = [
-        (Columns([b"%d" % n] * records, [None] * records, [n] * records), "orders", n)
-        for n in range(4)
-    ]
-    segments = [
+@pytest.mark.parametrize("records", [3, 40_000])
+def test_encoding_all_is_encoding_each(records: int, codec: Codec) -> None:
+    contents = [(rows_of(n, records), "orders", n) for n in range(4)]
+    one_by_one = [
         encode_object_segment(
-            columns,
+            rows,
             codec,
             topic=topic,
             partition=partition,
             destination_zone="az1",
             producer_id=PRODUCER,
         )
-        for columns, topic, partition in contents
+        for rows, topic, partition in contents
     ]
-    expected, expected_entries = encode_batch_object(segments)
-    room_bytes = {"enough": len(expected), "for one and a half": len(expected) * 3 // 8, "none": 0}
-    stream = io.BytesIO(bytes(room_bytes[room]))
 
-    writer = BatchObjectWriter(stream)
-    entries = writer.encode(contents, codec, destination_zone="az1", producer_id=PRODUCER)
+    segments = encode_object_segments(contents, codec, destination_zone="az1", producer_id=PRODUCER)
 
-    assert writer.finish() == len(expected)
-    assert entries == expected_entries
-    assert stream.getvalue()[: len(expected)] == expected
+    assert encode_batch_object(segments) == encode_batch_object(one_by_one)
+
+
+def test_rows_that_are_no_segment_are_refused_by_name() -> None:
+    with pytest.raises(FormatError, match="1 to 1048575 records, not 0"):
+        encode_object_segments(
+            [(rows_of(0, 3), "orders", 0), (rows_of(1, 0), "orders", 1)],
+            Codec.NONE,
+            destination_zone="",
+            producer_id=PRODUCER,
+        )
+
+
+@pytest.mark.parametrize("value_bytes", [0, 50, 40_000])  # read again, or combined
+def test_an_object_says_its_length_and_checksum(value_bytes: int) -> None:
+    noise = random.Random(2).randbytes(value_bytes)
+    laid_out = lay_out_object([segment_of(n, value=noise) for n in range(3)])
+
+    data = b"".join(laid_out.pieces)
+    assert laid_out.length_bytes == len(data)
+    assert laid_out.crc32 == zlib.crc32(data)
+    assert all(map(len, laid_out.pieces))
+
+
+def test_a_damaged_segment_changes_the_checksum_that_the_store_will_compare() -> None:
+    segment = segment_of(value=bytes(40_000))
+    damaged = bytearray(b"".join(segment.pieces))
+    damaged[20_000] ^= 1
+
+    laid_out = lay_out_object([replace(segment, pieces=[bytes(damaged)])])
+
+    assert laid_out.crc32 != zlib.crc32(b"".join(laid_out.pieces))
 
 
 def test_segments_of_one_partition_keep_their_order() -> None:
@@ -180,54 +206,6 @@ def test_topic_names_need_not_be_ascii() -> None:
     data, [entry] = encode_batch_object([segment_of(topic="Aufträge-注文")])
 
     assert decode_batch_object_index(data, len(data)) == [entry]
-
-
-def test_room_for_the_longest_index_is_enough_for_no_second_copy() -> None:
-    longest = replace(
-        segment_of(topic="ü" * 127, zone="z" * 63, partition=(1 << 31) - 1),
-        first_timestamp_ms=-(1 << 63),
-        last_timestamp_ms=(1 << 63) - 1,
-    )
-
-    _, entries = encode_batch_object([longest] * 3)
-
-    index = batch_object._encode_index(entries)
-    around = TRAILER_BYTES + len(batch_object._OBJECT_HEADER)
-    nothing = replace(longest, length_bytes=0)
-    assert len(index) <= bound_of([nothing] * 3) - 3 * 7 - around
-
-
-def bound_of(segments: list[EncodedSegment]) -> int:
-    return object_bytes_bound((s.length_bytes, s.topic, s.destination_zone) for s in segments)
-
-
-def test_segments_that_come_out_of_order_are_refused() -> None:
-    writer = BatchObjectWriter(io.BytesIO())
-    writer.add(segment_of(1, "az1"))
-    writer.add(segment_of(1, "az1"))
-    writer.add(segment_of(0, "az2"))
-    with pytest.raises(FormatError, match="sorted by zone, topic and partition"):
-        writer.add(segment_of(2, "az1"))
-
-
-def test_object_in_a_used_stream_is_the_same_and_moves_nothing() -> None:
-    segments = [segment_of(i, value=b"v" * (100 + i)) for i in range(5)]
-    data, entries = encode_batch_object(segments)
-    stream = io.BytesIO(b"\xff" * (bound_of(segments) + 1000))
-    capacity_bytes = stream.getbuffer().nbytes
-
-    length_bytes, entries_in_place = write_batch_object(segments, stream)
-
-    assert stream.getbuffer()[:length_bytes] == data
-    assert entries_in_place == entries
-    assert stream.getbuffer().nbytes == capacity_bytes
-    assert set(stream.getbuffer()[length_bytes:]) == {0xFF}
-
-
-def test_no_object_is_longer_than_its_bound() -> None:
-    for count in (1, 2, 50):
-        segments = [segment_of(i, value=b"v" * i) for i in range(count)]
-        assert len(encode_batch_object(segments)[0]) <= bound_of(segments)
 
 
 def test_index_can_be_read_from_the_end_of_the_object_alone() -> None:

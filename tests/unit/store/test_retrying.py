@@ -33,7 +33,7 @@ from blobmsg.testing import Fault, FaultStore, ManualClock, MemoryStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from blobmsg.store.base import Buffer
+    from blobmsg.store.base import Body
 
 REQUEST_TIMEOUT_MS = 30_000
 
@@ -124,9 +124,7 @@ def test_the_checksum_goes_along_with_every_attempt() -> None:
     class Recording(MemoryStore):
         seen: list[int | None] = []  # noqa: RUF012
 
-        def put(
-            self, key: str, data: Buffer, *, deadline_ms: int, crc32: int | None = None
-        ) -> None:
+        def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
             self.seen.append(crc32)
             if len(self.seen) < 2:
                 raise unavailable()
