@@ -14,7 +14,7 @@ ARGS ?=
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock fmt lint types unit parts test demo bench stack-up stack-down docs clean
+.PHONY: help setup lock fmt lint types unit parts test demo bench bench-memory stack-up stack-down docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -59,6 +59,9 @@ demo: $(STAMP) ## real events through the drop-in; STACK=real for real Kafka and
 
 bench: $(STAMP) parts ## blobmsg beside the stock client on the same cluster
 	$(BIN)/python -m bench.throughput $(ARGS)
+
+bench-memory: $(STAMP) parts ## memory of both clients through 5 minutes without the store
+	$(BIN)/python -m bench.memory $(ARGS)
 
 stack-up: $(STAMP) ## three brokers and a store that stay
 	$(BIN)/blobmsg dev up $(ARGS)

@@ -69,6 +69,11 @@ class Cluster:
         return {**self._stack.conf(f"{self._prefix}/{area}"), "blobmsg.zone": "az1"}
 
     @property
+    def store_address(self) -> tuple[str, int]:
+        """Host and port of the store."""
+        return self._stack.minio.host, self._stack.minio.port
+
+    @property
     def servers(self) -> dict[str, list[int]]:
         """Processes of `brokers` and `store`; none where Linux does not tell their CPU."""
         pids: dict[str, list[int]] = {}

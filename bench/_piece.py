@@ -11,7 +11,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from bench import _ceiling, _consuming, _producing
+from bench import _ceiling, _consuming, _memory, _producing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +21,9 @@ _TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     "consume": _consuming.measure,
     "verify": _consuming.verify,
     "put": _ceiling.measure,
+    "produce_through_outage": _memory.produce_through_outage,
+    "fill": _memory.fill,
+    "consume_slowly": _memory.consume_slowly,
 }
 
 

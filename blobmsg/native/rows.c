@@ -11,10 +11,11 @@
 
 /* --- memory ------------------------------------------------------------------------------------ */
 
-/* Chunks have 1, 4, 16, 64 or 256 KiB, but for a single large value. They are used again and again,
- * for pages that are fresh from the system cost several times the copy that fills them. */
-#define SIZES 5
-#define CHUNK_BYTES(size) ((Py_ssize_t)1024 << 2 * (size))
+/* Chunks have 256 bytes to 256 KiB, each size four times the one before, but for a single large
+ * value. They are used again and again, for pages that are fresh from the system cost several times
+ * the copy that fills them. */
+#define SIZES 6
+#define CHUNK_BYTES(size) ((Py_ssize_t)256 << 2 * (size))
 
 typedef struct FreeChunk {
     struct FreeChunk *next;

@@ -1,0 +1,153 @@
+"""How much memory a client takes while the store is away: the pieces of `bench.memory`.
+
+Each runs in a process of its own. Memory is what the system says that the process has (RSS), first
+just behind the constructor, then the most that was seen.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from bench._consuming import create_consumer
+from bench._producing import create_producer
+
+__all__ = ["consume_slowly", "fill", "produce_through_outage"]
+
+_FLUSH_TIMEOUT_S = 900.0
+_LOOK_EVERY_RECORDS = 1000
+_FULL_WAIT_S = 0.05
+_STALLED_S = 120.0
+
+
+def _rss_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class _Outcomes:
+    """Counts delivery reports."""
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.failed: list[str] = []
+
+    def on_delivery(self, error: Any, _message: Any) -> None:
+        if error is None:
+            self.delivered += 1
+        else:
+            self.failed.append(str(error))
+
+
+def produce_through_outage(
+    *,
+    client: str,
+    conf: dict[str, Any],
+    topic: str,
+    value_bytes: int,
+    with_callback: bool,
+    seconds: float,
+) -> dict[str, Any]:
+    """Produce as fast as the buffer takes it, then flush.
+
+    Args:
+        client: `stock` or `blobmsg`.
+        conf: Its settings.
+        topic: Where to.
+        value_bytes: Of each record; its key has 8 more.
+        with_callback: Whether every record has a delivery callback.
+        seconds: How long, before the flush.
+    """
+    producer = create_producer(client, conf)
+    base_bytes = most_bytes = _rss_bytes()
+    outcomes = _Outcomes()
+    callback = outcomes.on_delivery if with_callback else None
+    records = refusals = 0
+    end = time.monotonic() + seconds
+    filler = bytes(value_bytes - 8)
+    while time.monotonic() < end:
+        for _ in range(_LOOK_EVERY_RECORDS):
+            number = b"%08d" % records
+            try:
+                producer.produce(topic, number + filler, number, -1, callback)
+            except BufferError:
+                refusals += 1
+                producer.poll(_FULL_WAIT_S)
+                break
+            records += 1
+        producer.poll(0)
+        most_bytes = max(most_bytes, _rss_bytes())
+    full_bytes = _rss_bytes()
+    flush_end = time.monotonic() + _FLUSH_TIMEOUT_S
+    while producer.flush(0.2) and time.monotonic() < flush_end:
+        most_bytes = max(most_bytes, _rss_bytes())
+    return {
+        "base_bytes": base_bytes,
+        "most_bytes": max(most_bytes, _rss_bytes()),
+        "full_bytes": full_bytes,
+        "records": records,
+        "refusals": refusals,
+        "undelivered": len(producer),
+        "delivered": outcomes.delivered,
+        "failed": outcomes.failed[:3],
+    }
+
+
+def fill(
+    *, client: str, conf: dict[str, Any], topic: str, value_bytes: int, records: int
+) -> dict[str, Any]:
+    """Produce records like those of `produce_through_outage` and wait until they are there.
+
+    Args:
+        client: `stock` or `blobmsg`.
+        conf: Its settings.
+        topic: Where to.
+        value_bytes: Of each record.
+        records: How many.
+    """
+    producer = create_producer(client, conf)
+    filler = bytes(value_bytes - 8)
+    produced = 0
+    while produced < records:
+        number = b"%08d" % produced
+        try:
+            producer.produce(topic, number + filler, number)
+            produced += 1
+        except BufferError:
+            producer.poll(_FULL_WAIT_S)
+    if producer.flush(_FLUSH_TIMEOUT_S):
+        raise SystemExit("flush gave up")
+    return {"records": records}
+
+
+def consume_slowly(
+    *, client: str, conf: dict[str, Any], topic: str, records: int, slow_s: float
+) -> dict[str, Any]:
+    """Read a little now and then, later the rest.
+
+    Args:
+        client: `stock` or `blobmsg`.
+        conf: Its settings.
+        topic: Holds `records`.
+        records: How many to read.
+        slow_s: How long it reads 10 records at a time, 50 times a second.
+    """
+    consumer = create_consumer(client, conf)
+    base_bytes = most_bytes = _rss_bytes()
+    consumer.subscribe([topic])
+    read = 0
+    slow_end = time.monotonic() + slow_s
+    last = time.monotonic()
+    while read < records and time.monotonic() < last + max(_STALLED_S, 2 * slow_s):
+        is_slow = time.monotonic() < slow_end
+        messages = consumer.consume(10 if is_slow else 1000, 0.02 if is_slow else 1.0)
+        fresh = sum(message.error() is None for message in messages)
+        if fresh:
+            last = time.monotonic()
+            read += fresh
+        if is_slow:
+            time.sleep(0.02)  # the application is at work
+        most_bytes = max(most_bytes, _rss_bytes())
+    return {"base_bytes": base_bytes, "most_bytes": most_bytes, "records": read}

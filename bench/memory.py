@@ -1,0 +1,238 @@
+"""Memory of a producer and of a consumer through an outage of the store.
+
+    python -m bench.memory                  # or: make bench-memory
+    python -m bench.memory --outage-s 20    # for a first look
+
+The store is behind a proxy that refuses every request during the outage. Each client runs in a
+process of its own and may take what it had behind its constructor, its limits, and 50 MiB. At the
+end everything must have been delivered. Exit code 1 if one takes more, or loses something.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+_ROOT = Path(__file__).resolve().parents[1]
+if not __package__:  # run by its path
+    sys.path[0] = str(_ROOT)
+
+from bench._cluster import PARTITIONS, Cluster, PieceFailed, open_cluster  # noqa: E402
+from bench._plan import MEBIBYTE  # noqa: E402
+from bench._report import machine, markdown_table, replace_section, table  # noqa: E402
+from blobmsg.lab import LabError  # noqa: E402
+from tests.helpers.fault_proxy import Answer, FaultProxy  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.helpers.fault_proxy import Fault, Request
+
+__all__ = ["ALLOWANCE_BYTES", "CASES", "Case", "main", "measure"]
+
+#: What a client may take besides its limits.
+ALLOWANCE_BYTES = 50 * MEBIBYTE
+_BUFFER_BYTES = 128 * MEBIBYTE
+_PREFETCH_BYTES = 32 * MEBIBYTE
+_CACHE_BYTES = 32 * MEBIBYTE
+# Records wait for the store in the buffer, so they may take as long as it is away and more.
+_MESSAGE_TIMEOUT_MS = 3_600_000
+_READ_BYTES = 256 * MEBIBYTE
+_HEAD = ("client", "record", "limits", "at first", "most", "above its limits", "allowed")
+_SECTION = "bench/memory.py"
+_RESULTS = _ROOT / "docs" / "results.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One client.
+
+    Attributes:
+        name: In tables.
+        value_bytes: Of a record.
+        is_producer: Else a consumer.
+        with_callback: Of a producer: whether every record has one.
+        codec: `blobmsg.compression.type`.
+    """
+
+    name: str
+    value_bytes: int
+    is_producer: bool = True
+    with_callback: bool = False
+    codec: str = "none"
+
+    @property
+    def limit_bytes(self) -> int:
+        """What its settings allow it to hold."""
+        return _BUFFER_BYTES if self.is_producer else _PREFETCH_BYTES + _CACHE_BYTES
+
+
+CASES = (
+    Case("producer", 100),
+    Case("producer, callbacks", 100, with_callback=True),
+    Case("producer, callbacks, zstd", 100, with_callback=True, codec="zstd"),
+    Case("producer, callbacks", 1024, with_callback=True),
+    Case("consumer", 100, is_producer=False),
+    Case("consumer, zstd", 1024, is_producer=False, codec="zstd"),
+)
+
+
+def measure(cluster: Cluster, proxy: FaultProxy, case: Case, outage_s: float) -> dict[str, Any]:
+    """Run one case.
+
+    Args:
+        cluster: Where.
+        proxy: Before its store; its rule is set here.
+        case: What.
+        outage_s: How long the store refuses everything.
+
+    Returns:
+        `base_bytes`, `most_bytes`, `records`, and `lost`: what is wrong, as a list of texts.
+
+    Raises:
+        PieceFailed: The client ended with an error.
+    """
+    topic = cluster.create_topic("memory")
+    conf = {
+        **cluster.conf("blobmsg"),
+        "blobmsg.route": "blob",
+        "blobmsg.compression.type": case.codec,
+        "message.timeout.ms": _MESSAGE_TIMEOUT_MS,
+        "queue.buffering.max.kbytes": _BUFFER_BYTES >> 10,
+        "queue.buffering.max.messages": 10_000_000,
+    }
+    proxied = {**conf, "blobmsg.s3.endpoint.url": proxy.url}
+    arguments = {"client": "blobmsg", "topic": topic, "value_bytes": case.value_bytes}
+    try:
+        if case.is_producer:
+            heal_at = time.monotonic() + outage_s
+            proxy.rule = _refuse_until(heal_at)
+            figures = cluster.run(
+                "produce_through_outage",
+                conf=proxied,
+                with_callback=case.with_callback,
+                seconds=max(1.0, heal_at - time.monotonic()),
+                **arguments,
+            )
+            return {**figures, "lost": _lost_of_producer(figures, case)}
+        count = _READ_BYTES // (case.value_bytes + 8)
+        cluster.run("fill", conf=conf, records=count, **arguments)
+        proxy.rule = _refuse_until(time.monotonic() + outage_s)
+        reader = {
+            name: value
+            for name, value in proxied.items()
+            if name.startswith(("bootstrap.", "blobmsg."))
+        }
+        figures = cluster.run(
+            "consume_slowly",
+            client="blobmsg",
+            topic=topic,
+            conf={
+                **reader,
+                "blobmsg.prefetch.max.bytes": _PREFETCH_BYTES,
+                "blobmsg.cache.memory.bytes": _CACHE_BYTES,
+            },
+            records=count,
+            slow_s=outage_s + 5,
+        )
+        missing = count - figures["records"]
+        return {**figures, "lost": [f"{missing} of {count} records not read"] if missing else []}
+    finally:
+        proxy.rule = None
+        cluster.delete_topic(topic)
+        cluster.delete_objects("data/")
+
+
+def _refuse_until(moment: float) -> Any:
+    def rule(_request: Request) -> Fault | None:
+        return Answer(503, "ServiceUnavailable") if time.monotonic() < moment else None
+
+    return rule
+
+
+def _lost_of_producer(figures: dict[str, Any], case: Case) -> list[str]:
+    lost: list[str] = list(figures["failed"])
+    if figures["undelivered"]:
+        lost.append(f"{figures['undelivered']} records undelivered after the flush")
+    if case.with_callback and figures["delivered"] != figures["records"]:
+        lost.append(f"{figures['delivered']} of {figures['records']} records reported")
+    if not figures["refusals"]:
+        lost.append("the buffer was never full: this shows nothing")
+    return lost
+
+
+def _mib(size_bytes: float) -> str:
+    return f"{size_bytes / MEBIBYTE:.0f} MiB"
+
+
+def _row(case: Case, figures: dict[str, Any]) -> list[str]:
+    above = figures["most_bytes"] - figures["base_bytes"] - case.limit_bytes
+    return [
+        case.name,
+        f"{case.value_bytes} B",
+        _mib(case.limit_bytes),
+        _mib(figures["base_bytes"]),
+        _mib(figures["most_bytes"]),
+        _mib(above),
+        _mib(ALLOWANCE_BYTES),
+    ]
+
+
+def _section(outage_s: float, rows: list[list[str]]) -> str:
+    facts = "\n".join(f"- {name}: {fact}" for name, fact in machine().items())
+    return (
+        f"## Memory through an outage of the store\n\n"
+        f"`python -m bench.memory --outage-s {outage_s:.0f}`: {PARTITIONS} partitions; the store "
+        f"refuses every request for {outage_s:.0f} s. RSS of a process of its own.\n\n"
+        f"{facts}\n\n{markdown_table(_HEAD, rows)}"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the cases, print the table, decide."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.memory",
+        description="Memory of a producer and of a consumer through an outage of the store.",
+    )
+    parser.add_argument("--outage-s", type=float, default=300.0, help="of the store (300)")
+    parser.add_argument("--update-results", action="store_true", help="write docs/results.md")
+    arguments = parser.parse_args(argv)
+    rows: list[list[str]] = []
+    wrong: list[str] = []
+    try:
+        with (
+            open_cluster() as cluster,
+            FaultProxy(*cluster.store_address) as proxy,
+        ):
+            for case in CASES:
+                figures = measure(cluster, proxy, case, arguments.outage_s)
+                rows.append(_row(case, figures))
+                print(*rows[-1], sep="  ", flush=True)
+                name = f"{case.name} of {case.value_bytes} B"
+                wrong += [f"{name}: {text}" for text in figures["lost"]]
+                taken = figures["most_bytes"] - figures["base_bytes"]
+                if taken > case.limit_bytes + ALLOWANCE_BYTES:
+                    wrong.append(f"{name}: {_mib(taken)} are more than it may take")
+    except (LabError, PieceFailed) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print()
+    print(table(_HEAD, rows))
+    for text in wrong or ["all within their limits, nothing lost"]:
+        print(text)
+    if arguments.update_results:
+        _RESULTS.write_text(
+            replace_section(
+                _RESULTS.read_text(encoding="utf-8"), _SECTION, _section(arguments.outage_s, rows)
+            ),
+            encoding="utf-8",
+        )
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The two microservices of `examples/`: before and after the change, and in between."""
+
+from __future__ import annotations
+
+import difflib
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from blobmsg import BlobConsumer
+from tests.helpers.records import partition, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    from blobmsg.lab import Stack
+
+pytestmark = pytest.mark.integration
+
+SERVICES = Path(__file__).parents[2] / "examples" / "microservices"
+ORDERS = 200
+
+
+class Service:
+    """One service in a process of its own; its lines are read as they come."""
+
+    def __init__(self, program: Path, environ: dict[str, str]) -> None:
+        self._name = program.name
+        self._process = subprocess.Popen(
+            [sys.executable, str(program)],
+            env={**os.environ, **environ},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Read lines until one is like this; the test's own time limit ends the wait."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            found = re.search(pattern, line)
+            if found:
+                return found
+        raise AssertionError(f"{self._name} ended without {pattern!r}")
+
+    def terminate(self) -> tuple[int, str]:
+        """SIGTERM; the exit code and what it said last."""
+        self._process.send_signal(signal.SIGTERM)
+        output, _ = self._process.communicate(timeout=60)
+        return self._process.returncode, output
+
+
+def _post_orders(port: int) -> list[int]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    statuses: list[int] = []
+    orders: list[Any] = [{"customer": n % 7, "cents": 100 * n} for n in range(ORDERS)]
+    for order in [*orders, "no order"]:
+        connection.request("POST", "/orders", json.dumps(order))
+        response = connection.getresponse()
+        response.read()
+        statuses.append(response.status)
+    connection.close()
+    return statuses
+
+
+@pytest.mark.parametrize(
+    ("checkout", "billing"),
+    [("before", "before"), ("before", "after"), ("after", "after")],
+    ids=["before", "consumers first", "after"],
+)
+def test_every_order_gets_its_invoice(
+    stack: Stack,
+    conf: dict[str, Any],
+    make_topic: Callable[..., str],
+    store_prefix: str,
+    checkout: str,
+    billing: str,
+) -> None:
+    environ = {
+        **stack.environ(store_prefix),
+        "BOOTSTRAP_SERVERS": stack.bootstrap_servers,
+        "ORDERS_TOPIC": make_topic(partitions=3),
+        "INVOICES_TOPIC": make_topic(),
+        "GROUP_ID": store_prefix,
+        "PORT": "0",
+    }
+    with (
+        Service(SERVICES / billing / "billing.py", environ) as biller,
+        Service(SERVICES / checkout / "checkout.py", environ) as shop,
+    ):
+        statuses = _post_orders(int(shop.wait_for(r"listening on port (\d+)")[1]))
+        code, said = shop.terminate()
+        assert (code, said) == (0, f"delivered {ORDERS} orders, 0 failed\n")
+        biller.wait_for(rf"^{ORDERS} orders, {ORDERS} invoices")
+        code, _ = biller.terminate()
+        assert code == 0
+
+    assert statuses == [202] * ORDERS + [400]
+    client, settings = (Consumer, {}) if billing == "before" else (BlobConsumer, conf)
+    reader_conf = {**settings, "bootstrap.servers": stack.bootstrap_servers, "group.id": "reader"}
+    with client(reader_conf) as reader:
+        reader.assign([partition(environ["INVOICES_TOPIC"], 0, 0)])
+        invoices = [json.loads(message.value()) for message in read(reader, ORDERS)]
+    invoices.sort(key=lambda invoice: invoice["cents"])
+    assert invoices == [
+        {"customer": str(n % 7), "cents": 100 * n, "tax": 19 * n} for n in range(ORDERS)
+    ]
+
+
+def test_the_readme_shows_the_whole_difference() -> None:
+    difference: list[str] = []
+    for before in sorted((SERVICES / "before").glob("*.py")):
+        after = SERVICES / "after" / before.name
+        lines = difflib.unified_diff(
+            before.read_text().splitlines(),
+            after.read_text().splitlines(),
+            f"before/{before.name}",
+            f"after/{before.name}",
+            n=0,
+            lineterm="",
+        )
+        difference += [line for line in lines if not line.startswith("@@")]
+
+    shown = re.search(r"```diff\n(.*?)\n```", (SERVICES / "README.md").read_text(), re.DOTALL)
+    assert shown is not None
+    assert shown[1].splitlines() == difference
