@@ -41,7 +41,7 @@ _PREFETCH_BYTES = 32 * MEBIBYTE
 _CACHE_BYTES = 32 * MEBIBYTE
 # Records wait for the store in the buffer, so they may take as long as it is away and more.
 _MESSAGE_TIMEOUT_MS = 3_600_000
-_READ_BYTES = 256 * MEBIBYTE
+_READ_BYTES = 128 * MEBIBYTE
 _HEAD = ("client", "record", "limits", "at first", "most", "above its limits", "allowed")
 _SECTION = "bench/memory.py"
 _RESULTS = _ROOT / "docs" / "results.md"

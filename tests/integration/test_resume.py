@@ -32,7 +32,8 @@ def group_conf(group_conf: dict[str, Any]) -> dict[str, Any]:
 def offsets(conf: dict[str, Any], topic: str) -> list[int]:
     """The topic's records 0 to COUNT - 1 are in notifications of 100; their virtual offsets."""
     reports = Reports()
-    with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
+    settings = {"blobmsg.route": "blob", "blobmsg.batch.interval.ms": 60_000}
+    with BlobProducer({**conf, **settings}) as producer:
         for number in range(COUNT):
             produce(producer, topic, b"%d" % number, key=b"key", on_delivery=reports)
             if (number + 1) % RECORDS_PER_BATCH == 0:
