@@ -15,7 +15,6 @@ import time
 import uuid
 import weakref
 from dataclasses import replace
-from itertools import filterfalse
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import confluent_kafka
@@ -37,13 +36,11 @@ from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.record_arguments import (
     bytes_of,
-    check_fields,
     check_messages,
     checked_numbers,
     normalized_headers,
     too_large,
 )
-from blobmsg.record_step import is_plain
 from blobmsg.resources import Stores, freeze, shared
 from blobmsg.thread_log import ThreadLog
 from blobmsg.topic_directory import TopicDirectory
@@ -299,8 +296,6 @@ class BlobProducer(_ProducerBase):
         """
         self._check_usable()
         check_messages(messages)
-        for message in filterfalse(is_plain, messages):
-            check_fields(message)  # before the first is queued, as stock
         callback = callback or on_delivery or self._default_on_delivery
         queued = 0
         index = 0

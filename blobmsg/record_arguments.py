@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.format.notification import HEADER_NAME
+from blobmsg.record_step import unusual_messages
 
 if TYPE_CHECKING:
     from blobmsg.format.segment import Headers
@@ -122,15 +123,20 @@ def too_large(payload_bytes: int, limit_bytes: int) -> KafkaException:
 
 
 def check_messages(messages: Any) -> None:
-    """Check what `produce_batch` was given.
+    """Check what `produce_batch` was given, before the first is queued, as stock does.
 
     Raises:
-        TypeError: Not a list of dicts.
+        TypeError: Not a list of dicts, or a field of one has a wrong type.
+        ValueError: Headers are malformed.
+        OverflowError: A number is too large.
     """
     if not isinstance(messages, list):
         raise TypeError("messages must be a list")
-    if not all(issubclass(kind, dict) for kind in set(map(type, _untyped(messages)))):
+    unusual = unusual_messages(_untyped(messages))
+    if not all(isinstance(message, dict) for message in unusual):
         raise TypeError("messages must be a list of dicts")
+    for message in unusual:
+        check_fields(message)
 
 
 def check_fields(message: dict[str, Any]) -> None:

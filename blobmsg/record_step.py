@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from blobmsg.core.step_fields import MemoryFields
     from blobmsg.reentrant import CoreLock
 
-__all__ = ["RecordStep", "is_plain"]
+__all__ = ["RecordStep", "unusual_messages"]
 
 if TYPE_CHECKING or native is None:
 
-    def is_plain(message: dict[str, Any]) -> bool:
-        """Whether a message is a dict of a key, which is not empty, and a value of bytes alone."""
+    def unusual_messages(messages: list[Any]) -> list[Any]:
+        """Those that are no dict of a key, which is not empty, and a value of bytes alone."""
+        return [message for message in messages if not _is_plain(message)]
+
+    def _is_plain(message: Any) -> bool:
         if message.__class__ is not dict or len(message) != 2:
             return False
         key = message.get("key")
@@ -168,7 +171,7 @@ if TYPE_CHECKING or native is None:
             now_ms = time.time_ns() // 1_000_000
             while place < len(messages):
                 message = messages[place]
-                if not is_plain(message) or not self(
+                if not _is_plain(message) or not self(
                     topic, message["key"], message["value"], partition, callback, now_ms, None
                 ):
                     break
@@ -176,4 +179,4 @@ if TYPE_CHECKING or native is None:
             return place
 
 else:
-    is_plain, RecordStep = native.is_plain, native.RecordStep
+    unusual_messages, RecordStep = native.unusual_messages, native.RecordStep

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from blobmsg.record_arguments import check_fields
-from blobmsg.record_step import is_plain
+from blobmsg.record_step import unusual_messages
 
 
 @pytest.mark.parametrize(
@@ -19,14 +19,19 @@ from blobmsg.record_step import is_plain
         {"key": "text", "value": b"v"},
         {"key": b"", "value": b"v"},
         OrderedDict(key=b"k", value=b"v"),
+        {"key": b"k", "other": b"v"},
+        {b"key": b"k", "value": b"v"},
+        {},
         {"key": b"k", "value": b"v", "partition": 1},
         {"key": b"k", "headers": []},
     ],
     ids=str,
 )
 def test_only_bytes_for_key_and_value_are_plain(message: dict[str, Any]) -> None:
-    assert not is_plain(message)
-    assert is_plain({"value": b"", "key": b"k"})
+    name = "".join(["k", "ey"])  # another object than the literal
+    plain = {"value": b"", "key": b"k"}, {"key": b"k", "value": b"v"}, {name: b"k", "value": b"v"}
+
+    assert unusual_messages([message, *plain, message]) == [message, message]
 
 
 @pytest.mark.parametrize(
