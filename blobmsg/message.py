@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = [
     "KafkaMessage",
     "Message",
-    "NullableMessage",
     "PlainView",
     "RecordsView",
     "SegmentMessage",
@@ -256,13 +255,11 @@ class RecordsView:
     """
 
     __slots__ = (
-        "data",
         "first_record_index",
         "first_virtual_offset",
-        "key_offsets",
+        "key_of",
         "leader_epoch",
         "log_append_ms",
-        "message_class",
         "partition",
         "records",
         "segment",
@@ -270,7 +267,7 @@ class RecordsView:
         "timestamp_type",
         "timestamps_ms",
         "topic",
-        "value_offsets",
+        "value_of",
     )
 
     def __init__(
@@ -297,24 +294,21 @@ class RecordsView:
         self.log_append_ms = log_append_ms
         self.leader_epoch = leader_epoch
         self.timestamps_ms = segment.timestamps_ms
-        self.data = segment.data
-        self.key_offsets = segment.key_offsets
-        self.value_offsets = segment.value_offsets
-        has_nulls = (
-            segment.key_offsets is None
-            or segment.value_offsets is None
-            or segment.key_nulls is not None
-            or segment.value_nulls is not None
-        )
-        self.message_class = NullableMessage if has_nulls else SegmentMessage
+        self.key_of = segment.keys or _null
+        self.value_of = segment.values or _null
+
+    @property
+    def message_class(self) -> type[SegmentMessage]:
+        """What its records are handed out as."""
+        return SegmentMessage
+
+
+def _null(_index: int) -> None:
+    """A cell of a column in which all are null."""
 
 
 class SegmentMessage(Message):
-    """A record in a decoded segment; nothing is copied out of it before it is asked for.
-
-    For segments without a null key or value: its methods are the consumer's hot path and look at
-    nothing they need not.
-    """
+    """A record in a decoded segment; nothing is copied out of it before it is asked for."""
 
     __slots__ = ()
 
@@ -335,14 +329,10 @@ class SegmentMessage(Message):
         return offset
 
     def key(self) -> Any:  # noqa: D102
-        source, index = self._source, self._index
-        offsets = source.key_offsets
-        return source.data[offsets[index] : offsets[index + 1]]
+        return self._source.key_of(self._index)
 
     def value(self) -> Any:  # noqa: D102
-        source, index = self._source, self._index
-        offsets = source.value_offsets
-        return source.data[offsets[index] : offsets[index + 1]]
+        return self._source.value_of(self._index)
 
     deserialized_key = key
     deserialized_value = value
@@ -373,21 +363,6 @@ class SegmentMessage(Message):
 
     def _materialized(self) -> list[Any]:
         return _turn_into_plain(self)
-
-
-class NullableMessage(SegmentMessage):
-    """A record in a segment where keys or values may be null."""
-
-    __slots__ = ()
-
-    def key(self) -> Any:  # noqa: D102
-        return self._source.segment.key(self._index)
-
-    def value(self) -> Any:  # noqa: D102
-        return self._source.segment.value(self._index)
-
-    deserialized_key = key
-    deserialized_value = value
 
 
 class PlainView:

@@ -43,6 +43,7 @@ from itertools import accumulate, repeat, takewhile
 from operator import is_not
 from typing import TYPE_CHECKING, NamedTuple
 
+from blobmsg.format.cells import Cells
 from blobmsg.format.checksum import CRC32_ADDRESS, crc32_of
 from blobmsg.format.codec import MAX_BLOCK_BYTES
 from blobmsg.format.errors import FormatError, UnsupportedFormatError
@@ -93,9 +94,8 @@ _PADDING = tuple(bytes(-length % 8) for length in range(8))
 # Shorter cells of a column are joined: a chunk costs 0.1 us, the copy of 256 bytes a tenth of it.
 _JOINED_BELOW_BYTES = 256
 _BIG_ENDIAN = sys.byteorder == "big"
-# Between a bitmap as text and the flags 0 and 1, in both directions.
+# From the flags 0 and 1 to a bitmap as text.
 _TO_TEXT = bytes.maketrans(b"\0\1", b"01")
-_TO_NULLS = bytes.maketrans(b"01", b"\1\0")
 
 
 @dataclass(slots=True)
@@ -385,19 +385,14 @@ def segment_layout(data: bytes | mmap, start: int, length: int, records: int) ->
 class Segment:
     """A decoded segment: the raw bytes and where each record's key and value lie in them.
 
-    Record i's key is `data[key_offsets[i] : key_offsets[i + 1]]` unless `key_offsets` is None
-    (all keys are null) or `key_nulls` is not None and `key_nulls[i]` is 1; values likewise.
-    A hot loop uses these fields; the methods are the same in words. A record index below 0 or
-    from `records` on is a mistake of the caller; it is not checked.
+    A hot loop uses these fields; the methods are the same in words.
 
     Attributes:
         data: The buffer that was decoded; the segment may be a part of it. Its slices are `bytes`.
         records: How many records.
         timestamps_ms: Per record, ms since 1970 UTC.
-        key_offsets: `records` + 1 places in `data`, ascending; None when all keys are null.
-        key_nulls: A byte per record, 1 for null; None when no key is null or all are.
-        value_offsets: As `key_offsets`.
-        value_nulls: As `key_nulls`.
+        keys: Called with a record's index, gives its key; None when all keys are null.
+        values: As `keys`.
 
     Threads: any, except `headers`: one at a time.
     """
@@ -405,26 +400,18 @@ class Segment:
     data: bytes | mmap
     records: int
     timestamps_ms: array[int]
-    key_offsets: list[int] | None
-    key_nulls: bytes | None
-    value_offsets: list[int] | None
-    value_nulls: bytes | None
+    keys: Cells | None
+    values: Cells | None
     _headers_place: slice | None = field(repr=False)
     _headers: list[Headers | None] | None = field(default=None, repr=False)
 
     def key(self, record_index: int) -> bytes | None:
         """The record's key; a copy."""
-        offsets, nulls = self.key_offsets, self.key_nulls
-        if offsets is None or (nulls is not None and nulls[record_index]):
-            return None
-        return self.data[offsets[record_index] : offsets[record_index + 1]]
+        return None if self.keys is None else self.keys(record_index)
 
     def value(self, record_index: int) -> bytes | None:
         """The record's value; a copy."""
-        offsets, nulls = self.value_offsets, self.value_nulls
-        if offsets is None or (nulls is not None and nulls[record_index]):
-            return None
-        return self.data[offsets[record_index] : offsets[record_index + 1]]
+        return None if self.values is None else self.values(record_index)
 
     def timestamp_ms(self, record_index: int) -> int:
         """The record's timestamp in ms since 1970 UTC."""
@@ -473,7 +460,7 @@ def decode_segment(
             times its bytes.
 
     Returns:
-        The segment. It keeps `data` alive and has two lists of ints, nothing per record.
+        The segment. It keeps `data` alive.
 
     Raises:
         FormatError: Damaged, or not what the notification promises; found before memory is
@@ -495,53 +482,33 @@ def decode_segment(
     )
     if _BIG_ENDIAN:
         timestamps.byteswap()
-    key_offsets = key_nulls = value_offsets = value_nulls = None
-    if flags & KEYS:
-        data_start, data_bytes = start + layout.key_data, layout.key_bytes
-        key_offsets = _offsets(data, start + layout.key_offsets, records, data_start, data_bytes)
-    if flags & KEY_NULLS:
-        key_nulls = _nulls(data, start + layout.key_validity, records)
-    if flags & VALUES:
-        data_start, data_bytes = start + layout.value_data, layout.value_bytes
-        value_offsets = _offsets(
-            data, start + layout.value_offsets, records, data_start, data_bytes
-        )
-    if flags & VALUE_NULLS:
-        value_nulls = _nulls(data, start + layout.value_validity, records)
+    keys = values = None
+    try:
+        if flags & KEYS:
+            keys = Cells(
+                data,
+                records,
+                start + layout.key_offsets,
+                start + layout.key_data,
+                layout.key_bytes,
+                start + layout.key_validity if flags & KEY_NULLS else -1,
+            )
+        if flags & VALUES:
+            values = Cells(
+                data,
+                records,
+                start + layout.value_offsets,
+                start + layout.value_data,
+                layout.value_bytes,
+                start + layout.value_validity if flags & VALUE_NULLS else -1,
+            )
+    except ValueError as error:
+        raise FormatError(str(error)) from error
     headers_place = None
     if layout.headers_bytes:
         headers_start = start + layout.headers
         headers_place = slice(headers_start, headers_start + layout.headers_bytes)
-    return Segment(
-        data,
-        records,
-        timestamps,
-        key_offsets,
-        key_nulls,
-        value_offsets,
-        value_nulls,
-        headers_place,
-    )
-
-
-def _offsets(
-    data: bytes | mmap, place: int, records: int, data_start: int, data_bytes: int
-) -> list[int]:
-    """The n + 1 absolute places of a column's cells, checked at C speed."""
-    relative = struct.unpack_from(f"<{records + 1}i", data, place)
-    offsets = [data_start + offset for offset in relative]
-    # Sorting what is sorted already is one pass of comparisons, four times as fast as any
-    # other way to compare neighbours without numpy.
-    if relative[0] != 0 or relative[-1] != data_bytes or offsets != sorted(offsets):
-        raise FormatError("offsets of a column do not ascend from 0 to its length")
-    return offsets
-
-
-def _nulls(data: bytes | mmap, place: int, records: int) -> bytes:
-    """A byte per record, 1 for null, from Arrow's validity bitmap."""
-    bits = int.from_bytes(data[place : place + (records + 7) // 8], "little")
-    text = format(bits & ((1 << records) - 1), f"0{records}b")
-    return text.encode().translate(_TO_NULLS)[::-1]
+    return Segment(data, records, timestamps, keys, values, headers_place)
 
 
 def _check_extension(data: bytes | mmap, place: int, length: int) -> None:

@@ -238,13 +238,13 @@ def test_large_parts_have_buffers_that_are_used_again_when_their_records_are_gon
         return [view for view in found if isinstance(view, RecordsView)]
 
     first = views()
-    memory = {id(view.data) for view in first}
+    memory = {id(view.segment.data) for view in first}
     kept = SegmentMessage(first[1], 0)
     del first
     second = views()
 
     assert kept.value() == bytes([1]) * 300_000
-    assert len({id(view.data) for view in second} & memory) == 2
+    assert len({id(view.segment.data) for view in second} & memory) == 2
     assert [view.segment.value(0) for view in second] == [bytes([n]) * 300_000 for n in range(3)]
 
 

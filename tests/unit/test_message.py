@@ -20,7 +20,6 @@ from blobmsg.format.segment import decode_segment, encode_segment
 from blobmsg.message import (
     KafkaMessage,
     Message,
-    NullableMessage,
     PlainView,
     RecordsView,
     SegmentMessage,
@@ -243,12 +242,6 @@ def test_none_and_empty_differ(key: bytes | None, value: bytes | None) -> None:
         assert (message.key(), message.value()) == (key, value)
         assert (message.deserialized_key(), message.deserialized_value()) == (key, value)
         assert len(message) == len(value or b"")
-
-
-def test_only_segments_with_nulls_pay_for_them() -> None:
-    assert view([b""], [b""]).message_class is SegmentMessage
-    assert view([None], [b"v"]).message_class is NullableMessage
-    assert view([b"k", b"k"], [b"v", None]).message_class is NullableMessage
 
 
 def test_records_without_headers_have_none() -> None:
