@@ -16,7 +16,6 @@ import logging
 import threading
 import time
 from collections import deque
-from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
@@ -32,7 +31,7 @@ from blobmsg.core.debatcher import Debatcher, Entry, Failure, FailureKind, FlowK
 from blobmsg.core.offsets import to_kafka
 from blobmsg.intake import Intake
 from blobmsg.interrupts import ctrl_c_waits
-from blobmsg.message import Message
+from blobmsg.message import Message, make_messages
 from blobmsg.rare_log import RareLog
 from blobmsg.undelivered import Gathering, Undelivered
 
@@ -237,8 +236,7 @@ class Consumption:
         end = min(run.end, start + most)
         flow = run.entry.flow
         place, position = (flow.key, run.position()), flow.position()
-        make: Callable[..., Message] = source.message_class
-        made = list(map(make, repeat(source), range(start, end)))
+        made = make_messages(source.message_class, source, start, end)
         # All or nothing: signal handlers come behind calls, never between the next lines. One may
         # have sought or polled before.
         if self._run is run and run.index == start and end <= run.end:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import confluent_kafka
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
+from blobmsg.native import native
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import TypeAlias
@@ -30,15 +32,39 @@ __all__ = [
     "PlainView",
     "RecordsView",
     "SegmentMessage",
+    "make_messages",
 ]
 
 _StockMessage: Final = confluent_kafka.Message
 # To type checkers ours is a stock Message, so that annotated code stays as it is and they prove our
-# signatures; at run time it is not: the stock class can't be extended by what we need.
+# signatures; at run time it is not: the stock class can't be extended by what we need. What C reads
+# lies in classes of its own (`native/message.c`).
 if TYPE_CHECKING:
     _MessageBase = confluent_kafka.Message[Any, Any]
+elif native is None:
+
+    class _MessageBase:
+        __slots__ = ("_index", "_source")
+
 else:
-    _MessageBase = object
+    _MessageBase = native.MessageFields
+
+if TYPE_CHECKING or native is None:
+
+    class _RecordsBase:
+        __slots__ = (
+            "first_virtual_offset",
+            "key_of",
+            "log_append_ms",
+            "partition",
+            "timestamp_type",
+            "timestamps_ms",
+            "topic",
+            "value_of",
+        )
+
+else:
+    _RecordsBase = native.RecordsFields
 
 (
     _TOPIC,
@@ -63,7 +89,10 @@ class Message(_MessageBase):
     Threads: any, but setters race like those of any object.
     """
 
-    __slots__ = ("_index", "_source")
+    __slots__ = ()
+    if TYPE_CHECKING:
+        _index: int
+        _source: Any
     # Comparable and mutable, so not hashable, like the stock class.
     __hash__: ClassVar[None] = None  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleMethodOverride]
 
@@ -239,7 +268,7 @@ def _fields_of(message: Any) -> tuple[Any, ...]:
     )
 
 
-class RecordsView:
+class RecordsView(_RecordsBase):
     """A decoded segment as its messages see it: shared by all of them, one per part.
 
     Args:
@@ -254,23 +283,9 @@ class RecordsView:
         leader_epoch: Of the notification.
     """
 
-    __slots__ = (
-        "first_record_index",
-        "first_virtual_offset",
-        "key_of",
-        "leader_epoch",
-        "log_append_ms",
-        "partition",
-        "records",
-        "segment",
-        "stored",
-        "timestamp_type",
-        "timestamps_ms",
-        "topic",
-        "value_of",
-    )
+    __slots__ = ("first_record_index", "leader_epoch", "records", "segment", "stored")
 
-    def __init__(
+    def __init__(  # pyright: ignore[reportMissingSuperCall]
         self,
         topic: str,
         partition: int,
@@ -307,7 +322,51 @@ def _null(_index: int) -> None:
     """A cell of a column in which all are null."""
 
 
-class SegmentMessage(Message):
+if TYPE_CHECKING or native is None:
+
+    class _SegmentMethods:
+        __slots__ = ()
+        if TYPE_CHECKING:
+            _index: int
+            _source: RecordsView
+
+        def topic(self) -> str:
+            topic: str = self._source.topic
+            return topic
+
+        def partition(self) -> int:
+            partition: int = self._source.partition
+            return partition
+
+        def offset(self) -> int:
+            offset: int = self._source.first_virtual_offset + self._index
+            return offset
+
+        def key(self) -> Any:
+            return self._source.key_of(self._index)
+
+        def value(self) -> Any:
+            return self._source.value_of(self._index)
+
+        deserialized_key = key
+        deserialized_value = value
+
+        def error(self) -> None:
+            return None
+
+        def timestamp(self) -> tuple[int, int]:
+            source: RecordsView = self._source
+            appended = source.log_append_ms
+            return (
+                source.timestamp_type,
+                source.timestamps_ms[self._index] if appended is None else appended,
+            )
+
+else:
+    _SegmentMethods = native.SegmentMethods
+
+
+class SegmentMessage(_SegmentMethods, Message):
     """A record in a decoded segment; nothing is copied out of it before it is asked for."""
 
     __slots__ = ()
@@ -316,40 +375,8 @@ class SegmentMessage(Message):
         self._source = source
         self._index = index
 
-    def topic(self) -> str:  # noqa: D102  (as in Message, here and below)
-        topic: str = self._source.topic
-        return topic
-
-    def partition(self) -> int:  # noqa: D102
-        partition: int = self._source.partition
-        return partition
-
-    def offset(self) -> int:  # noqa: D102
-        offset: int = self._source.first_virtual_offset + self._index
-        return offset
-
-    def key(self) -> Any:  # noqa: D102
-        return self._source.key_of(self._index)
-
-    def value(self) -> Any:  # noqa: D102
-        return self._source.value_of(self._index)
-
-    deserialized_key = key
-    deserialized_value = value
-
     def headers(self) -> Any:  # noqa: D102
         return self._source.segment.headers(self._index)
-
-    def error(self) -> None:  # noqa: D102
-        return None
-
-    def timestamp(self) -> tuple[int, int]:  # noqa: D102
-        source: RecordsView = self._source
-        appended = source.log_append_ms
-        return (
-            source.timestamp_type,
-            source.timestamps_ms[self._index] if appended is None else appended,
-        )
 
     def latency(self) -> None:  # noqa: D102
         return None
@@ -363,6 +390,22 @@ class SegmentMessage(Message):
 
     def _materialized(self) -> list[Any]:
         return _turn_into_plain(self)
+
+
+if TYPE_CHECKING or native is None:
+
+    def make_messages(
+        message_class: type[SegmentMessage | KafkaMessage],
+        source: RecordsView | PlainView,
+        start: int,
+        end: int,
+        /,
+    ) -> list[Message]:
+        """Messages of a source's records with these indices, up to `end`."""
+        return [message_class(source, index) for index in range(start, end)]  # type: ignore[arg-type]
+
+else:
+    make_messages = native.make_messages
 
 
 class PlainView:

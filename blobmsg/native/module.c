@@ -5,7 +5,7 @@
 static int execute(PyObject *module)
 {
     if (blobmsg_add_rows(module) < 0 || blobmsg_add_record_step(module) < 0 ||
-        blobmsg_add_cells(module) < 0)
+        blobmsg_add_cells(module) < 0 || blobmsg_add_message(module) < 0)
         return -1;
     return blobmsg_add_segment(module);
 }

@@ -1,7 +1,7 @@
 /* What the C files of blobmsg.native share. Each function and type has a twin in Python, which
  * serves where no compiler built this: blobmsg/record_step.py with the fields of
  * blobmsg/core/step_fields.py, blobmsg/format/rows.py, blobmsg/format/cells.py,
- * and blobmsg/format/segment.py. */
+ * blobmsg/format/segment.py, and blobmsg/message.py. */
 
 #ifndef BLOBMSG_NATIVE_H
 #define BLOBMSG_NATIVE_H
@@ -73,6 +73,7 @@ char *blobmsg_column_copy(const Column *column, Py_ssize_t chunks, char *place);
 /* Add the types and functions of a file to the module; -1 with an exception on failure. */
 int blobmsg_add_rows(PyObject *module);
 int blobmsg_add_cells(PyObject *module);
+int blobmsg_add_message(PyObject *module);
 int blobmsg_add_record_step(PyObject *module);
 int blobmsg_add_segment(PyObject *module);
 

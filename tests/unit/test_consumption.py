@@ -29,9 +29,9 @@ from blobmsg.consumption import Consumption
 from blobmsg.fetcher import Fetcher, FetchResult
 from blobmsg.format import ByteRange, Notification, crc32, encode_notification
 from blobmsg.format.notification import HEADER_NAME, HEADER_VALUE
-from blobmsg.format.segment import Columns, encode_segment
+from blobmsg.format.segment import Columns, decode_segment, encode_segment
 from blobmsg.kafka_settings import KafkaView
-from blobmsg.message import Message
+from blobmsg.message import Message, RecordsView
 from blobmsg.resources import Stores
 from tests.helpers.consuming import EXPIRED, PRODUCER_ID, notification, object_key, part
 
@@ -133,9 +133,21 @@ def consumption_of(kafka: Kafka, *, assigns: bool = True, **conf: Any) -> Consum
     return consumption
 
 
-def numbered(_source: object, index: int) -> Message:
-    """A record of a run whose records are their numbers."""
-    return Message(TOPIC, 0, 4 * FULL - 5 + index, value=b"%d" % index)
+def numbered(records: int) -> RecordsView:
+    """A run's source whose records are their numbers, the first one at `4 * FULL - 5`."""
+    values: list[bytes | None] = [b"%d" % number for number in range(records)]
+    data = encode_segment(Columns([None] * records, values, [0] * records))
+    return RecordsView(
+        TOPIC,
+        0,
+        decode_segment(data, records=records),
+        data,
+        first_virtual_offset=4 * FULL - 5,
+        first_record_index=0,
+        timestamp_type=TIMESTAMP_CREATE_TIME,
+        log_append_ms=None,
+        leader_epoch=None,
+    )
 
 
 def polled(consumption: Consumption) -> Message:
@@ -297,8 +309,7 @@ def test_a_position_is_behind_what_poll_handed_out_whatever_it_has_read_ahead() 
 def test_a_seek_takes_back_what_was_read_ahead() -> None:
     consumption = consumption_of(Kafka(0))
     flow = consumption._core.flows[TOPIC, 0]
-    records = SimpleNamespace(records=5, first_record_index=0, message_class=numbered)
-    assert consumption._core.records_received(flow, 3, [records], 5, 100)
+    assert consumption._core.records_received(flow, 3, [numbered(5)], 5, 100)
     assert values([polled(consumption)]) == [0]
     assert consumption.stats()["records"] == 1
 
@@ -314,8 +325,7 @@ def test_read_ahead_is_of_one_run_whose_bytes_stay_charged() -> None:
     consumption = consumption_of(Kafka(0))
     flow = consumption._core.flows[TOPIC, 0]
     for kafka_offset in range(3):
-        records = SimpleNamespace(records=2, first_record_index=0, message_class=numbered)
-        assert consumption._core.records_received(flow, kafka_offset, [records], 2, 100)
+        assert consumption._core.records_received(flow, kafka_offset, [numbered(2)], 2, 100)
     for held_bytes in (300, 300, 200, 200, 100, 100):
         polled(consumption)
         assert consumption._core.held_bytes == held_bytes

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -23,7 +26,9 @@ from blobmsg.message import (
     PlainView,
     RecordsView,
     SegmentMessage,
+    make_messages,
 )
+from blobmsg.native import native
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -316,3 +321,50 @@ def test_an_error_event_has_the_length_of_its_text() -> None:
     error = KafkaError(KafkaError._PARTITION_EOF)
 
     assert len(Message(value=b"end", error=error)) == len(stock(value=b"end", error=error)) == 3
+
+
+def test_messages_made_at_once_are_those_made_one_by_one() -> None:
+    source = view([b"k0", None, b"k2"], [b"v0", b"v1", None])
+
+    made = make_messages(SegmentMessage, source, 1, 3)
+
+    assert [type(message) for message in made] == [SegmentMessage] * 2
+    assert made == [SegmentMessage(source, 1), SegmentMessage(source, 2)]
+    assert [(message.key(), message.value()) for message in made] == [(None, b"v1"), (b"k2", None)]
+    assert make_messages(SegmentMessage, source, 2, 2) == []
+
+
+def test_a_message_that_was_changed_is_in_no_segment_any_more() -> None:
+    message = SegmentMessage(view([b"k"], [b"v"]), 0)
+    message.set_key("changed")
+
+    assert (message.key(), message.value()) == ("changed", b"v")
+    with pytest.raises((TypeError, AttributeError)):
+        SegmentMessage.key(message)
+
+
+@pytest.mark.skipif(native is None, reason="no compiler built blobmsg.native here")
+def test_only_messages_can_be_made() -> None:
+    assert native is not None
+    for wrong in (int, "no class"):
+        with pytest.raises(TypeError):
+            native.make_messages(wrong, None, 0, 1)
+
+
+def test_a_message_holds_its_source_and_a_cycle_through_it_is_collected() -> None:
+    source = view([b"k"], [b"v"])
+    before = sys.getrefcount(source)
+    messages = make_messages(SegmentMessage, source, 0, 1)
+    assert sys.getrefcount(source) == before + 1
+    del messages
+    assert sys.getrefcount(source) == before
+
+    class Listener:
+        message: Message
+
+    listener = Listener()
+    listener.message = Message(value=listener)  # type: ignore[arg-type]
+    gone = weakref.ref(listener)
+    del listener
+    gc.collect()
+    assert gone() is None

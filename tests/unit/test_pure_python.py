@@ -25,6 +25,8 @@ TWINS = (
     "unit/core/test_batcher.py",
     "unit/core/test_producer_core.py",
     "unit/format",
+    "unit/test_message.py",
+    "unit/test_consumption.py",
     "vectors",
 )
 
