@@ -60,7 +60,7 @@ demo: $(STAMP) ## real events through the drop-in; STACK=real for real Kafka and
 bench: $(STAMP) parts ## blobmsg beside the stock client on the same cluster
 	$(BIN)/python -m bench.throughput $(ARGS)
 
-bench-memory: $(STAMP) parts ## memory of both clients through 5 minutes without the store
+bench-memory: $(STAMP) parts ## memory of producer and consumer through 5 minutes without the store
 	$(BIN)/python -m bench.memory $(ARGS)
 
 stack-up: $(STAMP) ## three brokers and a store that stay

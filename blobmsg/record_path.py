@@ -115,7 +115,7 @@ class RecordPath:
                         lanes, place, headers, callback, self._clock.now_ms()
                     )
                 row = segment.row(key, value, timestamp_ms, headers, callback)
-                if lanes.open_segments[place] is segment:
+                if lanes.open_segments[place] is segment and segment.records_left > 0:
                     break  # and no call from here to `extend`: one step, see `record_step`
             lane, memory = segment.lane, self._memory
             lane.size_bytes += payload_bytes + ENCODED_BYTES_PER_RECORD
@@ -123,7 +123,15 @@ class RecordPath:
             segment.records_left -= 1
             memory.records_bytes += payload_bytes + CHARGE_BYTES_PER_RECORD
             memory.records += 1
-            segment.rows.extend(row)
+            try:
+                segment.rows.extend(row)
+            except (MemoryError, OverflowError):  # it has not joined
+                lane.size_bytes -= payload_bytes + ENCODED_BYTES_PER_RECORD
+                segment.charged_bytes -= payload_bytes + CHARGE_BYTES_PER_RECORD
+                segment.records_left += 1
+                memory.records_bytes -= payload_bytes + CHARGE_BYTES_PER_RECORD
+                memory.records -= 1
+                raise
         if is_urgent or lane.size_bytes >= lane.seal_at_bytes:
             self._seal(lane, is_urgent)
 

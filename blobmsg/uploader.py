@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from blobmsg.format.batch_object import (
@@ -114,6 +115,8 @@ class Uploader:
         # not hold them up.
         self._inline: queue.SimpleQueue[SealedSegment | None] = queue.SimpleQueue()
         self._is_stopping = False
+        self._dropping = threading.Lock()
+        self._dropped_at_s = time.monotonic()
         self._threads = [
             threading.Thread(
                 target=self._run,
@@ -156,13 +159,14 @@ class Uploader:
         """Wait for the threads to end, together at most `timeout_s`."""
         for thread in self._threads:
             thread.join(timeout_s / len(self._threads))
+        drop_unused()
 
     def _run(self, jobs: queue.SimpleQueue[_Job | None], do: Callable[[_Job], None]) -> None:
         while True:
             try:
                 job = jobs.get(timeout=_IDLE_S)
             except queue.Empty:
-                drop_unused()
+                self._drop_unused()
                 continue
             if job is None or self._is_stopping:
                 return
@@ -172,6 +176,13 @@ class Uploader:
                 logger.critical("an upload thread ended by a defect", exc_info=True)
                 self._outcomes.thread_failed(error)
                 return
+
+    def _drop_unused(self) -> None:
+        """Give memory back that nobody needed for a while; one of the threads does."""
+        with self._dropping:
+            if time.monotonic() - self._dropped_at_s >= _IDLE_S:
+                self._dropped_at_s = time.monotonic()
+                drop_unused()
 
     def _upload(self, batch: Batch) -> None:
         contents = self._outcomes.begin_encoding(batch)
@@ -192,11 +203,13 @@ class Uploader:
             self._outcomes.object_encoded(batch, segments, object_bytes)
             while contents:  # not all in one step, nor under a lock: they may be a million
                 contents.pop()
+            del encoded
             self._put(batch, laid_out)
         except Exception as error:  # noqa: BLE001  (every failure goes to the records' reports)
             self._outcomes.upload_failed(batch, error, object_bytes)
             return
         parts = {s: entry.part for s, entry in zip(segments, laid_out.entries, strict=True)}
+        del laid_out  # its memory counts no more
         self._outcomes.uploaded(batch, parts, object_bytes)
 
     def _put(self, batch: Batch, laid_out: BatchObject) -> None:

@@ -11,11 +11,11 @@
 
 /* --- memory ------------------------------------------------------------------------------------ */
 
-/* Chunks have 256 bytes to 256 KiB, each size four times the one before, but for a single large
- * value. They are used again and again, for pages that are fresh from the system cost several times
+/* Chunks have 64 bytes to 256 KiB, each size four times the one before, but for a value that needs
+ * more. They are used again and again, for pages that are fresh from the system cost several times
  * the copy that fills them. */
-#define SIZES 6
-#define CHUNK_BYTES(size) ((Py_ssize_t)256 << 2 * (size))
+#define SIZES 7
+#define CHUNK_BYTES(size) ((Py_ssize_t)64 << 2 * (size))
 
 typedef struct FreeChunk {
     struct FreeChunk *next;
@@ -73,7 +73,7 @@ static int column_reserve(Column *column, Py_ssize_t size)
     if (missing <= 0)
         return 0;
     if (column->count == column->room) {
-        Py_ssize_t room = column->room ? 2 * column->room : 4;
+        Py_ssize_t room = column->room ? 4 * column->room : 1;
         Chunk *chunks = PyMem_RawRealloc(column->chunks, room * sizeof *chunks);
         if (chunks == NULL) {
             PyErr_NoMemory();

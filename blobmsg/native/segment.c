@@ -187,6 +187,8 @@ static PyObject *view_of(Rows *rows, const Column *column, Py_ssize_t index)
 
 /* Chunks below this are copied: a piece is an object, and a place in each call of the socket. */
 #define LEAST_PIECE_BYTES (64 << 10)
+/* Pieces hold all of their rows, of which the other columns are copied: so they must be most of it. */
+#define LEAST_VIEWED_SHARE 3 / 4
 
 typedef struct {
     Plan plan;
@@ -205,8 +207,13 @@ static int make_pieces(Gathered *gathered)
         copied++;
     while (copied + views < values->count && values->chunks[copied + views].start < values->size)
         views++;
-    if (views) {
+    if (views)
         viewed = values->size - values->chunks[copied].start;
+    if (viewed < plan->length * LEAST_VIEWED_SHARE) {
+        copied = values->count;
+        views = viewed = 0;
+    }
+    else {
         behind = padded(values->size) - values->size + padded(plan->headers_bytes);
     }
     gathered->copied = copied;

@@ -71,8 +71,8 @@ class Store(Protocol):
             data: The whole object; not changed until this returns, not copied where the store
                 can avoid it.
             deadline_ms: On the monotonic clock (`Clock.now_ms`); nothing more is tried after.
-            crc32: `zlib.crc32(data)` if the caller knows it; saves stores that check uploads a pass
-                over the data.
+            crc32: Of the whole object, if the caller knows it; saves stores that check uploads a
+                pass over the data.
         """
         ...
 

@@ -348,16 +348,21 @@ def _kernel_timeouts() -> Generator[None, None, None]:
 
 
 def _send_some(sock: socket.socket, pieces: Iterable[memoryview]) -> int:
-    """Send from the beginning of these pieces, up to about `SEND_BYTES`; how many bytes."""
+    """Send from the beginning of these pieces; how many bytes."""
+    # TLS, and systems without time-outs in the kernel, take one buffer: small pieces are joined.
+    takes_several = sock.gettimeout() is None
     several: list[memoryview] = []
-    size = 0
+    room = SEND_BYTES
     for piece in islice(pieces, SEND_PIECES):
-        several.append(piece[: SEND_BYTES - size])
-        size += len(several[-1])
-        if size == SEND_BYTES:
+        if several and not takes_several:
+            room = min(room, JOINED_BYTES - sum(map(len, several)))
+        if room <= 0:
             break
-    # TLS, and systems without time-outs in the kernel, send one piece at a time.
-    return sock.sendmsg(several) if sock.gettimeout() is None else sock.send(several[0])
+        several.append(piece[:room])
+        room -= len(several[-1])
+    if takes_several:
+        return sock.sendmsg(several)
+    return sock.send(several[0] if len(several) == 1 else b"".join(several))
 
 
 def _remaining_s(clock: Clock, deadline_ms: int) -> float:

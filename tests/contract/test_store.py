@@ -94,6 +94,20 @@ class StoreContract:
         buffer[:] = b"after!"
         assert store.get_tail("k", 10) == b"before"
 
+    def test_an_object_is_put_in_pieces(self, store: Store) -> None:
+        rng = random.Random(7)
+        sizes = [1, 0, 300_000, *(n % 50 for n in range(2500)), 0, 6 << 20, 7, 0]
+        pieces: list[bytes | memoryview] = [rng.randbytes(size) for size in sizes]
+        pieces[2] = memoryview(pieces[2])
+        store.put("k", pieces, deadline_ms=soon())
+        data = b"".join(pieces)
+        assert store.size("k") == len(data)
+        assert zlib.crc32(get(store, "k", 0, len(data))) == zlib.crc32(data)
+
+    def test_no_pieces_are_an_empty_object(self, store: Store) -> None:
+        store.put("k", [], deadline_ms=soon())
+        assert store.size("k") == 0
+
     def test_an_object_of_batch_size_survives(self, store: Store) -> None:
         data = random.Random(5).randbytes(17 << 20)
         store.put("k", data, deadline_ms=soon(), crc32=zlib.crc32(data))

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from blobmsg import BlobProducer
+from blobmsg.core.segments import OpenSegment
+from blobmsg.format.rows import NARROW
 from blobmsg.uploader import Uploader
 from tests.helpers.pipeline import TOPIC, RunningProducer, check_order
+from tests.helpers.records import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -225,3 +228,68 @@ def test_records_live_on_in_their_object_alone_unless_somebody_listens(
     running.flush(10)
 
     assert during == [10 if listens else 0]
+
+
+class NoRoom:
+    """Rows for which there is no memory."""
+
+    width = NARROW
+    record_count = 0
+
+    def extend(self, _row: object) -> None:
+        raise MemoryError
+
+
+def open_segment(running: RunningProducer) -> OpenSegment:
+    """A segment with a record."""
+    topics = running.pipeline._producer_topics
+    running.produce(b"first")
+    wait_until(lambda: bool(topics.usable), "the topic is known")
+    running.produce(b"second")
+    return next(filter(None, topics.usable[TOPIC].lanes.open_segments))
+
+
+def test_a_record_for_which_there_is_no_memory_is_counted_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    running = RunningProducer("full", monkeypatch, **{"blobmsg.batch.interval.ms": 60_000})
+    segment = open_segment(running)
+    memory, rows = running.pipeline._memory, segment.rows
+
+    def counts() -> tuple[int, ...]:
+        return (
+            memory.records, memory.records_bytes, segment.charged_bytes, segment.records_left,
+            segment.lane.size_bytes,
+        )  # fmt: skip
+
+    before = counts()
+    segment.rows = NoRoom()  # type: ignore[assignment]
+    with pytest.raises(MemoryError):
+        running.producer.produce(TOPIC, None, None, segment.partition)
+
+    assert counts() == before
+    segment.rows = rows
+    assert running.flush(20) == 0
+    running.stop()
+
+
+def test_the_last_place_of_a_segment_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = RunningProducer("last", monkeypatch, **{"blobmsg.batch.interval.ms": 60_000})
+    segment = open_segment(running)
+    segment.records_left = 1
+    make_row = OpenSegment.row
+
+    def interrupted(of: OpenSegment, *arguments: Any) -> tuple[Any, ...]:
+        row = make_row(of, *arguments)
+        of.records_left = 0  # what a signal handler behind the call has done
+        monkeypatch.setattr(OpenSegment, "row", make_row)
+        return row
+
+    monkeypatch.setattr(OpenSegment, "row", interrupted)
+    running.producer.produce(TOPIC, None, None, segment.partition)
+
+    assert segment.records_left == 0
+    other = running.pipeline._producer_topics.usable[TOPIC].lanes.open_segments[segment.partition]
+    assert other is not segment
+    assert running.flush(20) == 0
+    running.stop()

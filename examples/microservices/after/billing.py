@@ -12,13 +12,13 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg import BlobConsumer as Consumer
 from blobmsg import BlobProducer as Producer
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import Message
 
 ORDERS = os.environ.get("ORDERS_TOPIC", "orders")
 INVOICES = os.environ.get("INVOICES_TOPIC", "invoices")
@@ -80,9 +80,11 @@ def main() -> int:
         while not is_stopping:
             messages = consumer.consume(500, timeout=0.5)
             for message in messages:
-                if message.error() is not None:
-                    raise KafkaException(message.error())
-                billing.take(message)
+                error = message.error()
+                if error is None:
+                    billing.take(message)
+                elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # no order was ever taken
+                    raise KafkaException(error)
             if messages:
                 billing.deliver()
                 consumer.commit(asynchronous=False)

@@ -28,16 +28,22 @@ CONF: dict[str, Any] = {
 }
 
 
+class Server(ThreadingHTTPServer):
+    """Waits for the requests under way when it is closed."""
+
+    daemon_threads = False
+
+
 class Checkout:
     """Publishes orders and counts what became of them."""
 
     def __init__(self) -> None:
+        self.delivered = 0
+        self.failed = 0
         self._producer = Producer(CONF)
         self._is_stopping = threading.Event()
         self._serving = threading.Thread(target=self._serve_callbacks)
         self._serving.start()
-        self.delivered = 0
-        self.failed = 0
 
     def publish(self, customer: str, cents: int) -> None:
         """Queue one order; BufferError when there is no room."""
@@ -66,7 +72,7 @@ def handler_for(checkout: Checkout) -> type[BaseHTTPRequestHandler]:
     """A request handler that publishes through this checkout."""
 
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+        timeout = 5  # of a connection that says nothing
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -94,7 +100,7 @@ def handler_for(checkout: Checkout) -> type[BaseHTTPRequestHandler]:
 def main() -> int:
     checkout = Checkout()
     port = int(os.environ.get("PORT", "8080"))
-    server = ThreadingHTTPServer(("127.0.0.1", port), handler_for(checkout))
+    server = Server(("127.0.0.1", port), handler_for(checkout))
     signal.signal(
         signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown, daemon=True).start()
     )

@@ -549,6 +549,40 @@ def test_large_objects_go_both_ways_over_tls(
 
 
 @needs_openssl
+def test_small_pieces_are_joined_over_tls(
+    tls: tuple[ssl.SSLContext, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(tls[1]))
+    rng = random.Random(7)
+    pieces = [rng.randbytes(size) for size in [*range(1, 1500), 5_000_000, *range(1, 1500)]]
+    sent: list[int] = []
+    send = ssl.SSLSocket.send
+
+    def counted(sock: ssl.SSLSocket, data: bytes) -> int:
+        sent.append(len(data))
+        return send(sock, data)
+
+    monkeypatch.setattr(ssl.SSLSocket, "send", counted)
+    with ScriptedServer(answer(), tls=tls[0]) as server:
+        store = raw_store(server)
+        store.put("k", pieces, deadline_ms=in_ms(20_000))
+        store.close()
+        assert server.requests[0].body == b"".join(pieces)
+    # 64 KiB at a time, and 4 MiB of the large one: 36 for 2,999 pieces.
+    assert len(sent) < 60
+
+
+def test_a_kept_alive_connection_that_dies_within_an_upload_is_sent_all_pieces_again() -> None:
+    pieces = [bytes([number % 251]) * 50_000 for number in range(200)]
+    with ScriptedServer(answer(), hang_up(), answer()) as server:
+        store = raw_store(server)
+        store.put("first", b"x", deadline_ms=in_ms(20_000))
+        store.put("k", pieces, deadline_ms=in_ms(20_000))
+        store.close()
+        assert server.requests[-1].body == b"".join(pieces)
+
+
+@needs_openssl
 def test_a_certificate_that_is_not_trusted_is_named_and_nothing_is_sent(
     tls: tuple[ssl.SSLContext, Path],
 ) -> None:
