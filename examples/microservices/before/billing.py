@@ -75,17 +75,18 @@ def main() -> int:
         consumer.subscribe([ORDERS])
         print("reading", flush=True)
         while not is_stopping:
-            messages = consumer.consume(500, timeout=0.5)
-            for message in messages:
+            taken = 0
+            for message in consumer.consume(500, timeout=0.5):
                 error = message.error()
                 if error is None:
                     billing.take(message)
+                    taken += 1
                 elif error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:  # no order was ever taken
                     raise KafkaException(error)
-            if messages:
+            if taken:
                 billing.deliver()
                 consumer.commit(asynchronous=False)
-                orders += len(messages)
+                orders += taken
                 print(f"{orders} orders, {billing.invoices} invoices", flush=True)
     finally:
         consumer.close()
