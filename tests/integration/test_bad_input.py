@@ -532,6 +532,7 @@ def test_a_hostile_key_is_refused_and_never_asked_for(
         pytest.param({"records": 1 << 40}, id="records"),
         pytest.param({"uncompressed": 1 << 50}, id="uncompressed size"),
         pytest.param({"offset": -1}, id="negative offset"),
+        pytest.param({"length": 300 << 20, "uncompressed": 300 << 20}, id="over the limit"),
     ],
 )
 def test_a_hostile_size_is_refused_before_anything_is_fetched(
