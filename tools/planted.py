@@ -8,9 +8,10 @@ with three lines:
     breaks: A retried PUT uses the name of the first attempt.
     test: tests/integration/test_order.py::test_a_stored_object_...
 
-A fourth line, `fails: timeout`, is for what waits for ever when it is broken. All named tests must
-pass as the code is; then each defect is applied alone, in a copy of the tree, and its test must
-fail there by an assertion of its own: an error in a fixture, in importing or collecting is none.
+and where needed `fails: timeout`, for what waits for ever when it is broken, or `runs: alone`, for
+a test that pauses servers which all share. All named tests must pass as the code is; then each
+defect is applied alone, in a copy of the tree, and its test must fail there by an assertion of its
+own: an error in a fixture, in importing or collecting is none.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +41,10 @@ _DEADLINE_S = "20"
 _TEST_TIMEOUT_S = "90"
 _RUN_TIMEOUT_S = 150
 _BASELINE_TIMEOUT_S = 1200
-_KNOWN = {"row", "breaks", "test", "fails"}
+_NEEDED = {"row", "breaks", "test"}
+_OPTIONAL = {"fails": "timeout", "runs": "alone"}
+# A test that does not notice waits most of its time, so more run at once than there are cores.
+_JOBS = 3
 
 
 class PlantedError(Exception):
@@ -56,6 +61,7 @@ class Defect:
         breaks: The guarantee that does not hold any more.
         test: The node id of the test that must notice it.
         may_time_out: The test may notice it by waiting until its timeout.
+        is_alone: Nothing else may run beside the test.
     """
 
     path: Path
@@ -63,6 +69,7 @@ class Defect:
     breaks: str
     test: str
     may_time_out: bool = False
+    is_alone: bool = False
 
     @property
     def name(self) -> str:
@@ -92,17 +99,25 @@ def read_defect(path: Path) -> Defect:
         raise PlantedError(f"{path.name}: no line begins with 'diff --git'")
     for line in header.strip().splitlines():
         name, colon, value = line.partition(": ")
-        if not colon or name not in _KNOWN or name in fields:
+        if not colon or name not in _NEEDED | _OPTIONAL.keys() or name in fields:
             raise PlantedError(f"{path.name}: not a line of a header: {line!r}")
         fields[name] = value.strip()
-    missing = _KNOWN - {"fails"} - fields.keys()
+    missing = _NEEDED - fields.keys()
     if missing:
         raise PlantedError(f"{path.name}: the header lacks {', '.join(sorted(missing))}")
     if not fields["row"].isdigit() or int(path.name[:2]) != int(fields["row"]):
         raise PlantedError(f"{path.name}: the row {fields['row']!r} is not that of the name")
-    if fields.get("fails", "timeout") != "timeout":
-        raise PlantedError(f"{path.name}: fails: may only be 'timeout'")
-    return Defect(path, int(fields["row"]), fields["breaks"], fields["test"], "fails" in fields)
+    for name, only in _OPTIONAL.items():
+        if fields.get(name, only) != only:
+            raise PlantedError(f"{path.name}: {name}: may only be {only!r}")
+    return Defect(
+        path,
+        int(fields["row"]),
+        fields["breaks"],
+        fields["test"],
+        may_time_out="fails" in fields,
+        is_alone="runs" in fields,
+    )
 
 
 def read_defects(folder: Path = FOLDER) -> list[Defect]:
@@ -152,10 +167,12 @@ class Outcome:
     Attributes:
         kind: `passed`, `failed`, `error` (outside of the test itself) or `skipped`.
         text: Of the failure, its first line.
+        name: The test.
     """
 
     kind: str
     text: str = ""
+    name: str = ""
 
     @property
     def is_timeout(self) -> bool:
@@ -209,12 +226,13 @@ def read_outcomes(report: Path) -> list[Outcome]:
     """Return what a JUnit report says of each test."""
     outcomes: list[Outcome] = []
     for case in ET.parse(report).iter("testcase"):  # noqa: S314  (pytest wrote it just now)
-        outcome = Outcome("passed")
+        name = case.get("name") or ""
+        outcome = Outcome("passed", name=name)
         for child in case:
             if child.tag in ("failure", "error", "skipped"):
                 kind = "failed" if child.tag == "failure" else child.tag
                 first = (child.get("message") or "").splitlines()
-                outcome = Outcome(kind, first[0] if first else "")
+                outcome = Outcome(kind, first[0] if first else "", name)
                 break  # a failure, though its fixture failed as well behind it
         outcomes.append(outcome)
     return outcomes
@@ -277,17 +295,36 @@ def _copy() -> Iterator[Path]:
         yield tree
 
 
-def _check_baseline(defects: Sequence[Defect], environ: Mapping[str, str]) -> None:
+def _check_baseline(defects: Sequence[Defect], environ: Mapping[str, str], jobs: int) -> None:
     """Demand that all named tests pass as the code is."""
-    tests = list(dict.fromkeys(defect.test for defect in defects))
     started = time.monotonic()
-    with _copy() as tree:
-        outcomes = run_tests(tree, tests, environ, timeout_s=_BASELINE_TIMEOUT_S)
+    shared = list(dict.fromkeys(d.test for d in defects if not d.is_alone))
+    alone = list(dict.fromkeys(d.test for d in defects if d.is_alone))
+
+    def run(tests: Sequence[str]) -> list[Outcome]:
+        with _copy() as tree:
+            return run_tests(tree, tests, environ, timeout_s=_BASELINE_TIMEOUT_S)
+
+    groups = [group for group in (sorted(shared)[n::jobs] for n in range(jobs)) if group]
+    with ThreadPoolExecutor(jobs) as pool:
+        outcomes = [outcome for found in pool.map(run, groups) for outcome in found]
+    outcomes += run(alone) if alone else []
     bad = [found for found in outcomes if found.kind != "passed"]
     if bad:
-        lines = "".join(f"\n    {found.kind}: {found.text}" for found in bad)
+        lines = "".join(f"\n    {found.name}: {found.kind}: {found.text}" for found in bad)
         raise PlantedError(f"without any defect {len(bad)} of the tests do not pass:{lines}")
-    print(f"{len(outcomes)} tests pass as the code is, {time.monotonic() - started:.0f} s")
+    took_s = time.monotonic() - started
+    print(f"{len(outcomes)} tests pass as the code is, {took_s:.0f} s", flush=True)
+
+
+def _plant_all(defects: Sequence[Defect], environ: Mapping[str, str], jobs: int) -> list[str]:
+    """Apply each defect alone; the names of those that went unnoticed."""
+    shared = [defect for defect in defects if not defect.is_alone]
+    alone = [defect for defect in defects if defect.is_alone]
+    with ThreadPoolExecutor(jobs) as pool:
+        noticed = list(pool.map(lambda defect: _plant(defect, environ), shared))
+    noticed += [_plant(defect, environ) for defect in alone]
+    return [d.name for d, is_noticed in zip(shared + alone, noticed, strict=True) if not is_noticed]
 
 
 def _plant(defect: Defect, environ: Mapping[str, str]) -> bool:
@@ -329,6 +366,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--no-baseline", action="store_true", help="do not run the tests without a defect first"
     )
+    parser.add_argument(
+        "--jobs", type=int, default=_JOBS, help=f"how many tests at once (default: {_JOBS})"
+    )
     options = parser.parse_args(arguments)
     try:
         defects = chosen(read_defects(), options.rows)
@@ -340,8 +380,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             apply_patch(defect.path, TOP, check=True)
         with _stack() as environ:
             if not options.no_baseline:
-                _check_baseline(defects, environ)
-            unnoticed = [defect.name for defect in defects if not _plant(defect, environ)]
+                _check_baseline(defects, environ, options.jobs)
+            unnoticed = _plant_all(defects, environ, options.jobs)
     except PlantedError as problem:
         print(f"planted: {problem}", file=sys.stderr)
         return 1

@@ -17,12 +17,15 @@ from typing import Any
 from blobmsg import BlobProducer
 from tests.helpers.records import produce
 
+_kept: list[Any] = []  # until the interpreter ends, so that it is not garbage before
+
 
 def main() -> None:
     """Produce 0, 1, 2 … and end as told."""
     plan: dict[str, Any] = json.loads(sys.argv[1])
     signal.signal(signal.SIGTERM, _on_sigterm)
     producer: Any = BlobProducer(plan["conf"])
+    _kept.append(producer)
     numbers = itertools.count() if plan["count"] is None else range(plan["count"])
     try:
         for number in numbers:

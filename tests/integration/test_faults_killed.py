@@ -161,7 +161,7 @@ def test_an_exit_with_buffered_records_says_how_many_are_lost(
         timeout=60,
         check=True,
     )
-    assert "7 records undelivered" in done.stderr
+    assert "the interpreter exits with 7 records undelivered" in done.stderr
 
 
 def test_close_ends_with_its_records_time_though_the_store_never_answers(

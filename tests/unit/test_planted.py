@@ -54,7 +54,8 @@ def test_the_page_names_every_defect_and_its_test() -> None:
 def test_a_header_is_read(tmp_path: Path) -> None:
     path = _patch(tmp_path, "row: 2\nbreaks: a: b\ntest: tests/a.py::test_b[c]\nfails: timeout\n")
     found = planted.read_defect(path)
-    assert (found.row, found.breaks, found.may_time_out) == (2, "a: b", True)
+    assert (found.row, found.breaks) == (2, "a: b")
+    assert (found.may_time_out, found.is_alone) == (True, False)
     assert (found.name, found.test_file, found.test_function) == ("02-x", "tests/a.py", "test_b")
 
 
@@ -124,14 +125,14 @@ def test_a_report_tells_failures_from_errors(tmp_path: Path) -> None:
     report = tmp_path / "report.xml"
     report.write_text(
         "<testsuites><testsuite>"
-        "<testcase/>"
+        '<testcase name="test_a"/>'
         '<testcase><failure message="assert 1&#10;more"/></testcase>'
         '<testcase><error message="in setup"/></testcase>'
         '<testcase><skipped message="why"/></testcase>'
         "</testsuite></testsuites>"
     )
     assert planted.read_outcomes(report) == [
-        Outcome("passed"),
+        Outcome("passed", name="test_a"),
         Outcome("failed", "assert 1"),
         Outcome("error", "in setup"),
         Outcome("skipped", "why"),
