@@ -14,7 +14,8 @@ ARGS ?=
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock fmt lint types unit parts test demo bench bench-memory stack-up stack-down docs clean
+.PHONY: help setup lock fmt lint types unit parts test planted demo bench bench-memory stack-up
+.PHONY: stack-down docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -53,6 +54,9 @@ parts: $(STAMP)
 
 test: $(STAMP) parts ## everything, on real Kafka and S3
 	$(BIN)/python -m pytest $(ARGS)
+
+planted: $(STAMP) parts ## guarantees broken on purpose: the tests must notice (ARGS="14 22")
+	$(BIN)/python tools/planted.py $(ARGS)
 
 demo: $(STAMP) ## real events through the drop-in; STACK=real for real Kafka and S3
 	$(BIN)/blobmsg demo --stack $(STACK) $(ARGS)

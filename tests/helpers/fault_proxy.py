@@ -35,12 +35,14 @@ class Request:
         method: HTTP method.
         path: Encoded path and query.
         attempt: How many requests with this method and path came before, from 0.
+        identity: The access key id that signed it; empty if none did.
     """
 
     number: int
     method: str
     path: str
     attempt: int
+    identity: str
 
     @property
     def object_number(self) -> int:
@@ -217,7 +219,7 @@ class FaultProxy:
             return False
         head, body = message
         method, path = head.split(b" ", 2)[:2]
-        request, fault = self._received(method.decode(), path.decode())
+        request, fault = self._received(method.decode(), path.decode(), _identity(head))
         try:
             return self._answer(client, request, fault, head, body)
         finally:
@@ -226,11 +228,11 @@ class FaultProxy:
                 self._done.append(request)
                 self._changed.notify_all()
 
-    def _received(self, method: str, path: str) -> tuple[Request, Fault | None]:
+    def _received(self, method: str, path: str, identity: str) -> tuple[Request, Fault | None]:
         with self._changed:
             attempt = self._attempts[method, path]
             self._attempts[method, path] += 1
-            request = Request(len(self._requests), method, path, attempt)
+            request = Request(len(self._requests), method, path, attempt, identity)
             self._requests.append(request)
             self._in_flight += 1
             self._most_in_flight = max(self._most_in_flight, self._in_flight)
@@ -315,6 +317,11 @@ def _content_length(head: bytes) -> int:
         if name.strip().lower() == b"content-length":
             return int(value)
     return 0
+
+
+def _identity(head: bytes) -> str:
+    _, _, signed_by = head.partition(b" Credential=")
+    return signed_by.partition(b"/")[0].decode() if signed_by else ""
 
 
 def _error_answer(fault: Answer) -> bytes:

@@ -456,6 +456,7 @@ def test_a_notification_of_a_later_version_is_refused_by_name(
     with BlobConsumer({**reader_conf, "blobmsg.on.missing": "skip"}) as consumer:
         consumer.assign([partition(topic, 0, 0)])
         message = next_message(consumer)
+        assert message.error() is not None
         # Skipping is for what is lost, not for what an upgrade can read.
         assert message.error().code() == KafkaError._UNSUPPORTED_FEATURE
         assert "version 9" in str(message.error())
@@ -532,6 +533,7 @@ def test_a_hostile_key_is_refused_and_never_asked_for(
         pytest.param({"records": 1 << 40}, id="records"),
         pytest.param({"uncompressed": 1 << 50}, id="uncompressed size"),
         pytest.param({"offset": -1}, id="negative offset"),
+        pytest.param({"length": 300 << 20, "uncompressed": 300 << 20}, id="over the limit"),
     ],
 )
 def test_a_hostile_size_is_refused_before_anything_is_fetched(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -270,7 +271,7 @@ def test_a_deleted_object_is_reported_and_restoring_it_heals(
             assert not message.error().fatal()
             assert (message.topic(), message.partition()) == (topic, 0)
             assert message.offset() == first_affected
-            assert keys[1].rpartition("/")[2] in str(message.error())
+            _assert_names_the_place(str(message.error()), blob_conf, topic, keys[1])
         # The position stays in front of what is missing.
         position = consumer.position([partition(topic, 0)])[0].offset
         assert position == (-1001 if resumes_inside else 1 << 20)
@@ -278,6 +279,13 @@ def test_a_deleted_object_is_reported_and_restoring_it_heals(
         bucket.put(keys[1], saved)
         healed = _read_past(consumer, KafkaError._NOENT, len(values))
         assert [int(m.value()) for m in healed] == list(values)
+
+
+def _assert_names_the_place(text: str, conf: dict[str, Any], topic: str, key: str) -> None:
+    assert f"{topic} [0] at Kafka offset 1" in text
+    assert conf["blobmsg.store.url"] in text
+    assert key.rpartition("/")[2] in text
+    assert re.search(r"bytes \d+ to \d+", text)
 
 
 def _read_past(consumer: Any, code: int, count: int) -> list[Any]:

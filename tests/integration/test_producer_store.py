@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from blobmsg import BlobConsumer, BlobProducer
-from tests.helpers.fault_proxy import Delay, FaultProxy, Hold
+from tests.helpers.fault_proxy import Answer, Delay, Fault, FaultProxy, Hold, Request
 from tests.helpers.records import Reports, flush, partition, produce, read_to_end, send
 
 if TYPE_CHECKING:
@@ -37,6 +37,35 @@ def test_a_request_that_hangs_is_tried_again_before_its_records_time_out(
         released.set()
 
     assert reports.codes == [None]
+
+
+def test_after_slow_down_all_threads_together_send_less_at_once(
+    producer_conf: dict[str, Any], proxy: FaultProxy, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    threads = 16
+    most = 0
+
+    def rule(request: Request) -> Fault:
+        nonlocal most
+        if request.attempt == 0:
+            # All are on their way when the store complains, so that each hears it once.
+            proxy.wait_for(lambda requests: len(requests) >= threads)
+            return Answer(503, "SlowDown")
+        again = [r for r in proxy.requests if r.attempt > 0]
+        most = max(most, len(again) - len([r for r in proxy.finished if r.attempt > 0]))
+        return Delay(0.5)  # far longer than the back-offs differ
+
+    proxy.rule = rule
+    more = {"blobmsg.upload.threads": threads, "blobmsg.batch.size.bytes": 8192}
+    with BlobProducer({**producer_conf, **more}) as producer:
+        # Each of them fills a batch of its own.
+        reports = send(producer, topic, [b"%d" % i + bytes(9000) for i in range(threads)])
+
+    assert reports.codes == [None] * threads
+    assert proxy.faults["Answer"] == threads
+    # Half of them, and about one more for each eight that were answered well.
+    assert 1 <= most <= threads // 2 + 3
 
 
 def test_memory_holds_its_limit_while_the_store_is_slow_and_all_arrives(

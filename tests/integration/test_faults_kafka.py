@@ -1,0 +1,227 @@
+"""Kafka refuses, is full, or changes under a producer: told, kept in order, followed."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
+
+from blobmsg import BlobConsumer, BlobProducer
+from tests.helpers.records import (
+    Reports,
+    flush,
+    partition,
+    places,
+    produce,
+    read,
+    read_to_end,
+    send,
+    values_by_partition,
+    wait_until,
+)
+from tests.helpers.stack import wait_for_leaders
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from blobmsg import lab
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+PARTITIONS = 6
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def reader_conf(conf: dict[str, Any]) -> dict[str, Any]:
+    return {
+        **conf,
+        "group.id": "faults",  # never joined: partitions are assigned
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+
+
+def _read_all(reader_conf: dict[str, Any], topic: str, partitions: int = 1) -> list[Any]:
+    with BlobConsumer(reader_conf) as consumer:
+        consumer.assign([partition(topic, number, 0) for number in range(partitions)])
+        return read_to_end(consumer, partitions, batch=100).messages
+
+
+def test_a_refused_notification_fails_every_record_of_it_and_leaves_its_object(
+    conf: dict[str, Any],
+    reader_conf: dict[str, Any],
+    stack: lab.Stack,
+    store_prefix: str,
+    make_topic: Callable[..., str],
+) -> None:
+    # A notification takes about 150 bytes.
+    topic = make_topic(config={"max.message.bytes": "100"})
+    values = [b"%d" % number for number in range(50)]
+    with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
+        reports = send(producer, topic, values)
+
+    assert reports.codes == [KafkaError.MSG_SIZE_TOO_LARGE] * 50
+    assert [m.value() for _, m in reports.outcomes] == values
+    client = stack.s3_client()
+    try:
+        listing = client.list_objects_v2(Bucket=stack.bucket, Prefix=f"{store_prefix}/")
+    finally:
+        client.close()
+    assert len(listing["Contents"]) == 1  # only its age removes it
+    assert _read_all(reader_conf, topic) == []
+
+
+class CountingFull:
+    """The inner producer, and how often its queue was full."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.times_full = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def produce(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            self._inner.produce(*args, **kwargs)
+        except BufferError:
+            self.times_full += 1
+            raise
+
+
+@pytest.mark.chaos
+def test_what_does_not_fit_into_librdkafkas_queue_waits_in_its_order(
+    conf: dict[str, Any],
+    reader_conf: dict[str, Any],
+    breakable_stack: lab.Stack,
+    make_topic: Callable[..., str],
+) -> None:
+    topic = make_topic(partitions=PARTITIONS)
+    small = {
+        "blobmsg.route": "plain",
+        # Longer than producing takes: what is handed over at once is twice librdkafka's queue.
+        "blobmsg.batch.interval.ms": 3000,
+        "message.max.bytes": 100_000,
+        "queue.buffering.max.kbytes": 2048,
+        "compression.type": "none",
+    }
+    sent: dict[int, list[bytes]] = {}
+    with BlobProducer({**conf, **small}) as producer:
+        outbox = producer._pipeline._outbox
+        counting = outbox._inner = CountingFull(outbox._inner)
+        reports = Reports()
+        # By its age, for what a flush seals may be what comes after it, too.
+        produce(producer, topic, b"first", partition=0, on_delivery=reports)
+        wait_until(lambda: len(reports.outcomes) == 1, "the first", serve=lambda: producer.poll(1))
+        sent[0] = [b"first"]
+        with contextlib.ExitStack() as paused:
+            for broker in breakable_stack.brokers:
+                paused.enter_context(broker.paused())
+            for number in range(85 * PARTITIONS):
+                value = b"%d:" % number + bytes(1000)
+                sent.setdefault(number % PARTITIONS, []).append(value)
+                produce(producer, topic, value, partition=number % PARTITIONS, on_delivery=reports)
+            wait_until(lambda: counting.times_full > 0, "librdkafka's queue is full",
+                       serve=lambda: producer.poll(0.1))  # fmt: skip
+        flush(producer)
+
+    assert reports.values_by_partition() == sent
+    messages = _read_all(reader_conf, topic, PARTITIONS)
+    assert values_by_partition(messages) == sent
+    assert places(messages) == places(reports.messages())
+
+
+def test_partitions_that_are_added_get_records_and_are_read(
+    conf: dict[str, Any], group_conf: dict[str, Any], admin: AdminClient, topic: str
+) -> None:
+    quick = {"topic.metadata.refresh.interval.ms": 500}
+    reports = Reports()
+    with (
+        BlobProducer({**conf, **quick, "blobmsg.route": "blob"}) as producer,
+        BlobConsumer({**group_conf, **quick, "enable.partition.eof": False}) as consumer,
+    ):
+        consumer.subscribe([topic])
+        produce(producer, topic, b"0", on_delivery=reports)
+        flush(producer)
+        [first] = read(consumer, 1)
+        admin.create_partitions([NewPartitions(topic, 3)])[topic].result(timeout=30)
+        wait_for_leaders(admin, topic, 3)
+
+        def produce_one() -> None:
+            produce(producer, topic, b"%d" % len(reports.outcomes), on_delivery=reports)
+            flush(producer)
+
+        wait_until(
+            lambda: {m.partition() for m in reports.messages()} == {0, 1, 2},
+            "records went to the new partitions",
+            serve=produce_one,
+        )
+        # A rebalance of a group that commits nothing begins anew: some may come twice.
+        expected = {(m.partition(), m.offset(), m.value()) for m in reports.messages()}
+        found = {(first.partition(), first.offset(), first.value())}
+
+        def poll_one() -> None:
+            message = consumer.poll(0.1)
+            if message is not None:
+                assert message.error() is None, message.error()
+                found.add((message.partition(), message.offset(), message.value()))
+
+        wait_until(lambda: found >= expected, "all was read", serve=poll_one)
+
+    assert found == expected
+
+
+def test_a_topic_that_is_made_again_is_used_as_it_is_now(
+    conf: dict[str, Any], reader_conf: dict[str, Any], admin: AdminClient, topic: str
+) -> None:
+    more = {"topic.metadata.refresh.interval.ms": 500, "blobmsg.route": "blob"}
+    with BlobProducer({**conf, **more}) as producer:
+        assert send(producer, topic, [b"before"]).codes == [None]
+        admin.delete_topics([topic], operation_timeout=20)[topic].result(timeout=30)
+
+        def is_gone() -> bool:
+            return topic not in admin.list_topics(timeout=10).topics
+
+        wait_until(is_gone, "the topic is gone")
+        _make_again(admin, topic, 3)
+        delivered: list[Any] = []
+
+        def produce_one() -> None:
+            reports = send(producer, topic, [b"%d" % len(delivered)])
+            delivered.extend(m for e, m in reports.outcomes if e is None)
+
+        wait_until(
+            lambda: {m.partition() for m in delivered} == {0, 1, 2},
+            "records go to the new topic's partitions",
+            serve=produce_one,
+        )
+
+    messages = _read_all(reader_conf, topic, 3)
+    found = {(m.partition(), m.offset(), m.value()) for m in messages}
+    assert {(m.partition(), m.offset(), m.value()) for m in delivered} <= found
+    assert b"before" not in {m.value() for m in messages}
+
+
+def _make_again(admin: AdminClient, topic: str, partitions: int) -> None:
+    made = admin.create_topics([NewTopic(topic, partitions, 3)], operation_timeout=20)
+    try:
+        made[topic].result(timeout=30)
+    except KafkaException as error:
+        # The producer goes on asking for it, and brokers make what a producer asks for.
+        assert error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS  # noqa: PT017
+        if len(admin.list_topics(topic, timeout=10).topics[topic].partitions) < partitions:
+            more = NewPartitions(topic, partitions)
+            admin.create_partitions([more])[topic].result(timeout=30)
+    wait_for_leaders(admin, topic, partitions)
