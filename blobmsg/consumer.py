@@ -132,7 +132,13 @@ class BlobConsumer(_ConsumerBase):
             name=f"blobmsg-consumer-{next(_numbers)}",
         )
         self._consumption = Consumption(
-            inner, self._fetcher, settings, view, clock, on_error=weakly(self._on_error)
+            inner,
+            self._fetcher,
+            settings,
+            view,
+            clock,
+            on_error=weakly(self._on_error),
+            on_commit=None if self._callbacks.on_commit is None else weakly(self._tell_commit),
         )
         self._poll = self._consumption.poll
         self._inner = inner
@@ -194,6 +200,10 @@ class BlobConsumer(_ConsumerBase):
                 self._consumption.commits.confirmed(partitions)
             if self._callbacks.on_commit is None:
                 self._consumption.commit_failed(error, partitions)  # as the inner client would log
+            self._tell_commit(error, partitions)
+
+    def _tell_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        with self._keeping_failures():
             translated = [to_user(partition) for partition in partitions]
             self._call_user(self._callbacks.on_commit, error, translated)
 
@@ -572,7 +582,7 @@ class BlobConsumer(_ConsumerBase):
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Metadata of the cluster; as stock."""
-        self._check_usable()
+        self._check_handle()
         return (
             self._inner.list_topics(timeout=timeout)
             if topic is None
@@ -581,13 +591,13 @@ class BlobConsumer(_ConsumerBase):
 
     def cluster_id(self, timeout: float = -1) -> str:
         """The cluster's id; as stock."""
-        self._check_usable()
+        self._check_handle()
         cluster_id: str = self._inner.cluster_id(timeout)
         return cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for all connections to Kafka; as stock."""
-        self._check_usable()
+        self._check_handle()
         self._credentials = (username, password)
         self._inner.set_sasl_credentials(username, password)
 
@@ -634,7 +644,6 @@ class BlobConsumer(_ConsumerBase):
             release_cache(self._cache_bytes)
 
     def __enter__(self) -> Self:
-        self._check_usable()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -648,6 +657,11 @@ class BlobConsumer(_ConsumerBase):
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
+
+    def _check_handle(self) -> None:
+        if self._unusable is _CLOSED:
+            raise RuntimeError("Handle has been closed")  # as stock says it
+        self._check_usable()
 
 
 class _Log:

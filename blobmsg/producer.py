@@ -621,9 +621,7 @@ class BlobProducer(_ProducerBase):
 
     def _check_handle(self) -> None:
         if self._unusable is _CLOSED:
-            raise RuntimeError(
-                "Handle has been closed"
-            )  # stock's text of the calls of both clients
+            raise RuntimeError("Handle has been closed")  # as stock says it
         self._check_usable()
 
 

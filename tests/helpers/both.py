@@ -156,14 +156,15 @@ class Side:
     def see_message(self, message: Any) -> dict[str, Any]:
         """All that a message tells."""
         latency = message.latency()
-        is_event = message.error() is not None
+        is_event = message.error() is not None and message.latency() is None
         told_offset = self._see_event_offset if is_event else self.kafka_offset
         return {
             "topic": self.see(message.topic()),
             "partition": message.partition(),
             "offset": told_offset(message.offset()),
             "key": message.key(),
-            "value": self.see(message.value()),
+            # Of an event, the error's text.
+            "value": self.see(message.value().decode()) if is_event else message.value(),
             "headers": message.headers(),
             "error": self.see(message.error()),
             "timestamp": message.timestamp(),
