@@ -203,7 +203,8 @@ class ProducerTopics:
             topic = self.by_name.setdefault(name, made)  # a signal handler may have been faster
             self._wake.set()
         if topic.is_missing:
-            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "Unable to produce message"))
+            text = "Unable to produce message: Local: Unknown topic"
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, text))
         if name in self.usable:
             return topic
         # No call in between: nor can a signal come, see `record_step`.
