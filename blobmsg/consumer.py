@@ -13,6 +13,7 @@ import os
 import threading
 import time
 import weakref
+from operator import index
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -38,7 +39,14 @@ from blobmsg.interrupts import ctrl_c_comes_through, ctrl_c_waits
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.resources import Stores, acquire_cache, release_cache
 from blobmsg.time_search import find_records, reader_config
-from blobmsg.user_positions import behind, check_offsets, check_partitions, to_user
+from blobmsg.user_positions import (
+    behind,
+    check_offsets,
+    check_partition,
+    check_partitions,
+    moved_to,
+    to_user,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -124,7 +132,13 @@ class BlobConsumer(_ConsumerBase):
             name=f"blobmsg-consumer-{next(_numbers)}",
         )
         self._consumption = Consumption(
-            inner, self._fetcher, settings, view, clock, on_error=weakly(self._on_error)
+            inner,
+            self._fetcher,
+            settings,
+            view,
+            clock,
+            on_error=weakly(self._on_error),
+            on_commit=None if self._callbacks.on_commit is None else weakly(self._tell_commit),
         )
         self._poll = self._consumption.poll
         self._inner = inner
@@ -186,6 +200,10 @@ class BlobConsumer(_ConsumerBase):
                 self._consumption.commits.confirmed(partitions)
             if self._callbacks.on_commit is None:
                 self._consumption.commit_failed(error, partitions)  # as the inner client would log
+            self._tell_commit(error, partitions)
+
+    def _tell_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        with self._keeping_failures():
             translated = [to_user(partition) for partition in partitions]
             self._call_user(self._callbacks.on_commit, error, translated)
 
@@ -217,9 +235,10 @@ class BlobConsumer(_ConsumerBase):
             KafkaException: `_INVALID_ARG` for an empty list.
         """
         self._check_usable()
-        for callback in (on_assign, on_revoke, on_lost):
+        callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
+        for name, callback in callbacks.items():
             if callback is not None and not callable(callback):
-                raise TypeError("on_assign, on_revoke and on_lost must be callable")
+                raise TypeError(f"{name} expects a callable")
         self._inner.subscribe(
             topics,
             on_assign=weakly(self._on_assigned),
@@ -340,8 +359,10 @@ class BlobConsumer(_ConsumerBase):
         """
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
-        if not 0 <= num_messages <= _MAX_MESSAGES:
+        if not 0 <= index(num_messages) <= _MAX_MESSAGES:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        if timeout.__class__ not in (float, int):
+            timeout = _real(timeout)
         messages: list[Any] = self._consumption.consume(num_messages, timeout)
         return messages
 
@@ -390,25 +411,22 @@ class BlobConsumer(_ConsumerBase):
             raise ValueError("message and offsets are mutually exclusive")
         consumption = self._consumption
         if message is not None:
-            entries = commit_entries([behind(message)])
+            place = behind(message, "commit")
+            entries = commit_entries([] if place is None else [place])
         elif offsets is not None:
             check_partitions(offsets)
             self._check_offsets(offsets)
             entries = commit_entries(offsets)
         else:
             entries = consumption.stored_changes(consumption.keys())
-            if not entries and asynchronous:
+        if not entries and offsets is None:
+            if asynchronous:
                 # As stock: `on_commit` hears that there is nothing, which the inner consumer,
                 # where nothing is ever stored, says by itself.
                 self._inner.commit(asynchronous=True)
                 return None
-            if not entries:
-                raise KafkaException(
-                    KafkaError(
-                        KafkaError._NO_OFFSET,
-                        "Commit failed: Local: No offset stored",
-                    )
-                )
+            text = "Commit failed: Local: No offset stored"
+            raise KafkaException(KafkaError(KafkaError._NO_OFFSET, text))
         answers = consumption.commits.commit(entries, asynchronous=asynchronous)
         return None if answers is None else [to_user(answer) for answer in answers]
 
@@ -427,19 +445,30 @@ class BlobConsumer(_ConsumerBase):
             ValueError: Neither or both are given.
         """
         self._check_usable()
-        if (message is None) == (offsets is None):
+        if message is None and offsets is None:
             raise ValueError("expected either message or offsets")
+        if message is not None and offsets is not None:
+            raise ValueError("message and offsets are mutually exclusive")
+        if offsets is None:
+            place = behind(message, "store")
+            partitions = [TopicPartition("", -1) if place is None else place]
+        else:
+            check_partitions(offsets)
+            partitions = offsets
         if self._consumption.stores_automatically:
             raise KafkaException(
                 KafkaError(
                     KafkaError._INVALID_ARG,
-                    "StoreOffsets failed: enable.auto.offset.store must be false",
+                    "StoreOffsets failed: Local: Invalid argument or configuration: "
+                    "enable.auto.offset.store must be false",
                 )
             )
-        partitions = [behind(message)] if offsets is None else offsets
-        check_partitions(partitions)
-        self._check_offsets(partitions)
-        for entry, partition in zip(commit_entries(partitions), partitions, strict=True):
+        known = [p for p in partitions if self._is_assigned(p)]
+        if not known:
+            # Refused as stock does; where one of several is assigned, stock is content, too.
+            self._inner.store_offsets(offsets=partitions)
+        self._check_offsets(known)
+        for entry, partition in zip(commit_entries(known), known, strict=True):
             key = (entry.topic, entry.partition)
             self._consumption.store(key, partition.offset, partition.metadata)
 
@@ -457,10 +486,7 @@ class BlobConsumer(_ConsumerBase):
         self._check_usable()
         check_partitions(partitions)
         return [
-            TopicPartition(
-                p.topic, p.partition, self._consumption.position_of((p.topic, p.partition))
-            )
-            for p in partitions
+            moved_to(self._consumption.position_of((p.topic, p.partition)), p) for p in partitions
         ]
 
     def seek(self, partition: TopicPartition) -> None:
@@ -472,8 +498,9 @@ class BlobConsumer(_ConsumerBase):
             TypeError: Not a TopicPartition.
         """
         self._check_usable()
-        check_partitions([partition])
-        self._check_offsets([partition])
+        check_partition(partition)
+        if self._is_assigned(partition):
+            self._check_offsets([partition])
         self._consumption.seek(partition)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
@@ -532,6 +559,10 @@ class BlobConsumer(_ConsumerBase):
             raise
         return reader
 
+    def _is_assigned(self, partition: TopicPartition) -> bool:
+        assigned = self._consumption.keys()
+        return (partition.topic, partition.partition) in assigned
+
     def _check_offsets(self, partitions: list[TopicPartition]) -> None:
         if self._settings.offset_check:
             check_offsets(self._inner, partitions)
@@ -551,7 +582,7 @@ class BlobConsumer(_ConsumerBase):
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Metadata of the cluster; as stock."""
-        self._check_usable()
+        self._check_handle()
         return (
             self._inner.list_topics(timeout=timeout)
             if topic is None
@@ -560,13 +591,13 @@ class BlobConsumer(_ConsumerBase):
 
     def cluster_id(self, timeout: float = -1) -> str:
         """The cluster's id; as stock."""
-        self._check_usable()
+        self._check_handle()
         cluster_id: str = self._inner.cluster_id(timeout)
         return cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for all connections to Kafka; as stock."""
-        self._check_usable()
+        self._check_handle()
         self._credentials = (username, password)
         self._inner.set_sasl_credentials(username, password)
 
@@ -613,7 +644,6 @@ class BlobConsumer(_ConsumerBase):
             release_cache(self._cache_bytes)
 
     def __enter__(self) -> Self:
-        self._check_usable()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -627,6 +657,11 @@ class BlobConsumer(_ConsumerBase):
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
+
+    def _check_handle(self) -> None:
+        if self._unusable is _CLOSED:
+            raise RuntimeError("Handle has been closed")  # as stock says it
+        self._check_usable()
 
 
 class _Log:

@@ -71,6 +71,7 @@ class Consumption:
         view: The user's librdkafka settings that we interpret.
         clock: Time.
         on_error: Hears that the store is away; must not raise. Called outside of `_lock`.
+        on_commit: Hears of the synchronous commits that nobody asked for; must not raise.
     """
 
     def __init__(
@@ -82,12 +83,14 @@ class Consumption:
         clock: Clock,
         *,
         on_error: Callable[[KafkaError], None],
+        on_commit: Callable[[KafkaError | None, list[TopicPartition]], None] | None = None,
     ) -> None:
         self.inner = inner
         self._fetcher = fetcher
         self._view = view
         self._clock = clock
         self._on_error = on_error
+        self._on_commit = on_commit
         self._service_lock = threading.RLock()
         self._lock = threading.RLock()
         self._core = Debatcher(
@@ -602,16 +605,23 @@ class Consumption:
             return self.commits.positions.changed(wanted)
 
     def commit_stored(self, keys: Iterable[FlowKey], *, asynchronous: bool) -> None:
-        """Commit what changed; a failure is logged, for nobody waits for it."""
+        """Commit what changed; nobody waits for it, so `on_commit` hears of it, or the log."""
         entries = self.stored_changes(keys)
         if not entries:
             return
         try:
             answers = self.commits.commit(entries, asynchronous=asynchronous)
         except KafkaException as error:
-            self.commit_failed(error.args[0], [])
+            self._commit_answered(error.args[0], [])
         else:
-            self.commit_failed(None, answers or [])
+            if answers is not None:
+                self._commit_answered(None, answers)
+
+    def _commit_answered(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        if self._on_commit is None:
+            self.commit_failed(error, partitions)
+        else:
+            self._on_commit(error, partitions)
 
     def commit_failed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         """Log what a commit that nobody waits for was answered, if it is an error."""

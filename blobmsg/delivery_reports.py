@@ -15,6 +15,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 from blobmsg.core.offsets import virtual_offset_of_first
 from blobmsg.core.segments import SealedSegment, SegmentState
 from blobmsg.message import Message
+from blobmsg.producer_topics import ANY_PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,7 +155,9 @@ class DeliveryReports:
 
 def _messages(segment: SealedSegment) -> Callable[[int], Message]:
     """A function that makes the report of one record."""
-    topic, partition = segment.topic, segment.partition
+    topic = segment.topic
+    # Failed before the partitioner chose.
+    partition = None if segment.partition == ANY_PARTITION else segment.partition
     record = segment.rows.record
     latency_s = (segment.settled_ms - segment.opened_ms) / 1000
     failed = segment.error if segment.state is SegmentState.FAILED else None

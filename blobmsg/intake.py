@@ -129,6 +129,8 @@ class Intake:
             None if raw is None else to_virtual(raw),
             value=message.value(),
             error=error,
+            timestamp=message.timestamp(),
+            leader_epoch=message.leader_epoch(),
         )
         if flow is None:
             return event

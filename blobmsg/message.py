@@ -231,10 +231,6 @@ class Message(_MessageBase):
         value = self.value()
         return 0 if value is None else len(value)
 
-    # An empty value makes len 0; a Message is true all the same, as the stock one is.
-    def __bool__(self) -> bool:
-        return True
-
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _StockMessage):
             return NotImplemented

@@ -37,9 +37,12 @@ from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.record_arguments import (
     bytes_of,
     check_messages,
+    check_name,
     checked_numbers,
     normalized_headers,
+    of_batch,
     too_large,
+    topic_type_error,
 )
 from blobmsg.resources import Stores, freeze, shared
 from blobmsg.thread_log import ThreadLog
@@ -69,6 +72,9 @@ _time_ns: Final = time.time_ns
 _numbers: Final = itertools.count(1)
 _open: Final[weakref.WeakSet[BlobProducer]] = weakref.WeakSet()
 _URGENT_HEADER: Final = "blobmsg.urgent"
+# Among the arguments of `produce`, from 1; stock's texts name them so.
+_VALUE_PLACE: Final = 2
+_KEY_PLACE: Final = 3
 # Longer than any upload thread needs to notice; the threads are daemons.
 _STOP_TIMEOUT_S: Final = 1.0
 
@@ -236,12 +242,12 @@ class BlobProducer(_ProducerBase):
         if type(value) is bytes:
             payload_bytes = len(value)
         elif value is not None:
-            value = bytes_of(value, "value")
+            value = bytes_of(value, _VALUE_PLACE)
             payload_bytes = len(value)
         if type(key) is bytes:
             payload_bytes += len(key)
         elif key is not None:
-            key = bytes_of(key, "key")
+            key = bytes_of(key, _KEY_PLACE)
             payload_bytes += len(key)
         is_urgent = False
         if headers is not None:
@@ -249,7 +255,7 @@ class BlobProducer(_ProducerBase):
             payload_bytes += headers_bytes(headers)
             is_urgent = any(name == _URGENT_HEADER for name, _ in headers)
         if type(topic) is not str:
-            raise TypeError(f"argument 1 must be str, not {type(topic).__name__}")
+            raise topic_type_error(topic)
         if payload_bytes > self._record_max_bytes:
             raise too_large(payload_bytes, self._record_max_bytes)
         partition, timestamp = checked_numbers(partition, timestamp)
@@ -295,6 +301,9 @@ class BlobProducer(_ProducerBase):
         Threads: any.
         """
         self._check_usable()
+        if not isinstance(topic, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise topic_type_error(topic)
+        partition, _ = checked_numbers(partition, 0)
         check_messages(messages)
         callback = callback or on_delivery or self._default_on_delivery
         queued = 0
@@ -318,25 +327,30 @@ class BlobProducer(_ProducerBase):
         callback: DeliveryCallback | None,
     ) -> bool:
         """Queue one message of a batch, or say in it why not."""
+        own = message.get("partition")
+        if own is not None:
+            partition = own
         try:
-            self.produce(
+            BlobProducer.produce(  # not that of a subclass, as stock
+                self,
                 topic,
                 message.get("value"),
                 message.get("key"),
-                message.get("partition", partition),
-                message.get("callback") or message.get("on_delivery") or callback,
+                partition,
+                message.get("callback") or callback,
                 timestamp=message.get("timestamp", 0),
                 headers=message.get("headers"),
             )
         except BufferError:
-            message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+            message["_error"] = of_batch(KafkaError(KafkaError._QUEUE_FULL))
         except KafkaException as error:
-            message["_error"] = error.args[0]
+            message["_error"] = of_batch(error.args[0])
         else:
             return True
         return False
 
     def _uses_store(self, topic: str) -> bool:
+        check_name(topic)
         uses = self._settings.uses_store(topic)
         if uses:
             self._store_topics.add(topic)
@@ -492,7 +506,6 @@ class BlobProducer(_ProducerBase):
         shared.release(self._admin_name)
 
     def __enter__(self) -> Self:
-        self._check_usable()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -528,7 +541,7 @@ class BlobProducer(_ProducerBase):
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Metadata of the cluster; as stock."""
-        self._check_usable()
+        self._check_handle()
         return (
             self._inner.list_topics(timeout=timeout)
             if topic is None
@@ -537,13 +550,13 @@ class BlobProducer(_ProducerBase):
 
     def cluster_id(self, timeout: float = -1) -> str:
         """The cluster's id; as stock."""
-        self._check_usable()
+        self._check_handle()
         cluster_id: str = self._inner.cluster_id(timeout)
         return cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for all connections to Kafka; as stock."""
-        self._check_usable()
+        self._check_handle()
         with self._lock:
             self._credentials = (username, password)
             self._inner.set_sasl_credentials(username, password)
@@ -600,6 +613,11 @@ class BlobProducer(_ProducerBase):
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise RuntimeError(self._unusable)
+
+    def _check_handle(self) -> None:
+        if self._unusable is _CLOSED:
+            raise RuntimeError("Handle has been closed")  # as stock says it
+        self._check_usable()
 
 
 _CLOSED: Final = "Producer has been closed"

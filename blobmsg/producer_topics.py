@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from blobmsg.thread_log import ThreadLog
 
 __all__ = [
+    "ANY_PARTITION",
     "ENVELOPE_BYTES",
     "ProducedTopic",
     "ProducerTopics",
@@ -45,6 +46,8 @@ __all__ = [
     "unknown_partition",
 ]
 
+#: Asks the partitioner; every other negative number is a partition that there is not.
+ANY_PARTITION: Final = -1
 # What a notification or an inline segment's Kafka record takes besides the segment itself.
 ENVELOPE_BYTES: Final = 1024
 _RETRY_S: Final = 0.25
@@ -200,7 +203,8 @@ class ProducerTopics:
             topic = self.by_name.setdefault(name, made)  # a signal handler may have been faster
             self._wake.set()
         if topic.is_missing:
-            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, "Unable to produce message"))
+            text = "Unable to produce message: Local: Unknown topic"
+            raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, text))
         if name in self.usable:
             return topic
         # No call in between: nor can a signal come, see `record_step`.
@@ -226,12 +230,12 @@ class ProducerTopics:
     def _place(self, topic: ProducedTopic, record: WaitingRecord, now_ms: int) -> None:
         """Move a record that waited to its partition's segment."""
         lanes, partition = topic.lanes, record.partition
-        if partition < 0:
+        if partition == ANY_PARTITION:
             partition = topic.partitioner.partition(
                 record.key, lanes.partition_count, now_ms, topic.unavailable
             )
-        elif partition >= lanes.partition_count:
-            self._fail(lanes.topic, record, unknown_partition().args[0])
+        elif not 0 <= partition < lanes.partition_count:
+            self._fail(lanes.topic, record, KafkaError(KafkaError._UNKNOWN_PARTITION))
             return
         segment = self._core.batcher.segment_for(
             lanes, partition, record.headers, record.callback, record.opened_ms

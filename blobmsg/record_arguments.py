@@ -3,23 +3,55 @@
 from __future__ import annotations
 
 from operator import index
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.format.notification import HEADER_NAME
-from blobmsg.record_step import unusual_messages
+from blobmsg.record_step import unusual_places
 
 if TYPE_CHECKING:
     from blobmsg.format.segment import Headers
 
-__all__ = ["bytes_of", "check_messages", "checked_numbers", "normalized_headers", "too_large"]
+__all__ = [
+    "bytes_of",
+    "check_fields",
+    "check_messages",
+    "check_name",
+    "checked_numbers",
+    "normalized_headers",
+    "of_batch",
+    "too_large",
+    "topic_type_error",
+]
 
 _PAIR: Final = 2
+_UNABLE: Final = "Unable to produce message: "
 
 
-def bytes_of(content: object, what: str) -> bytes:
+def topic_type_error(topic: object) -> TypeError:
+    """The error of a topic that is no str."""
+    return TypeError(f"argument 1 must be str, not {None if topic is None else _type_name(topic)}")
+
+
+def check_name(topic: str) -> None:
+    """Refuse a topic's name that Kafka's client can't be asked about.
+
+    Raises:
+        ValueError: It holds a null character.
+        UnicodeEncodeError: It is no UTF-8.
+    """
+    if b"\0" in topic.encode():
+        raise ValueError("embedded null character")
+
+
+def bytes_of(content: object, place: int) -> bytes:
     """A key or value as bytes: str becomes UTF-8.
+
+    Args:
+        content: The key or value.
+        place: Of the argument, as `produce` counts.
 
     Raises:
         TypeError: Anything that is neither, or that may still change.
@@ -31,10 +63,10 @@ def bytes_of(content: object, what: str) -> bytes:
     if isinstance(content, (bytearray, memoryview)):
         name = type(content).__name__  # pyright: ignore[reportUnknownArgumentType]
         raise TypeError(
-            f"{what} must be read-only bytes-like object, not {name}: the record "
+            f"argument {place} must be read-only bytes-like object, not {name}: the record "
             "is sent later, when its buffer may have changed; pass bytes(...)"
         )
-    raise TypeError(f"{what}: a bytes-like object is required, not {_type_name(content)!r}")
+    raise TypeError(f"a bytes-like object is required, not {_type_name(content)!r}")
 
 
 def normalized_headers(headers: Any) -> Headers:
@@ -47,7 +79,7 @@ def normalized_headers(headers: Any) -> Headers:
     pairs: list[Any]
     if isinstance(headers, dict):
         pairs = list(_untyped(headers).items())
-    elif isinstance(headers, (list, tuple)):
+    elif isinstance(headers, list):
         pairs = list(_untyped(headers))
     else:
         raise TypeError(
@@ -58,10 +90,7 @@ def normalized_headers(headers: Any) -> Headers:
         if not isinstance(pair, tuple) or len(_untyped(pair)) != _PAIR:
             raise TypeError("Headers are expected to be a list of (key, value) tuples")
         name, value = _untyped(pair)
-        if isinstance(name, bytes):
-            name = name.decode()
-        if not isinstance(name, str):
-            raise TypeError(f"expected header key to be str, not {_type_name(name)}")
+        name = str(name)  # of whatever it is, as stock
         if isinstance(value, str):
             value = value.encode()
         elif value is not None and not isinstance(value, bytes):
@@ -86,20 +115,7 @@ def checked_numbers(partition: Any, timestamp: Any) -> tuple[int, int]:
     Raises:
         TypeError: One is no int.
         OverflowError: A partition over 32 bits, or a timestamp over 64.
-        KafkaException: `_UNKNOWN_PARTITION` below -1.
     """
-    partition, timestamp = _integers(partition, timestamp)
-    if partition < -1:
-        raise KafkaException(
-            KafkaError(
-                KafkaError._UNKNOWN_PARTITION,
-                "Unable to produce message: Local: Unknown partition",
-            )
-        )
-    return partition, timestamp
-
-
-def _integers(partition: Any, timestamp: Any) -> tuple[int, int]:
     partition, timestamp = index(partition), index(timestamp)
     if not -(1 << 31) <= partition < 1 << 31:
         if not -(1 << 63) <= partition < 1 << 63:
@@ -111,12 +127,19 @@ def _integers(partition: Any, timestamp: Any) -> tuple[int, int]:
     return partition, timestamp
 
 
+def of_batch(error: KafkaError) -> KafkaError:
+    """An error of `produce` as `produce_batch` puts it into the message."""
+    text = error.str().removeprefix(_UNABLE)
+    return KafkaError(error.code(), f"Message failed: {text}")
+
+
 def too_large(payload_bytes: int, limit_bytes: int) -> KafkaException:
     """The error of a record over the limit."""
     return KafkaException(
         KafkaError(
             KafkaError.MSG_SIZE_TOO_LARGE,
-            f"Unable to produce message: a record of {payload_bytes} bytes is larger than "
+            f"{_UNABLE}Broker: Message size too large: "
+            f"a record of {payload_bytes} bytes is larger than "
             f"blobmsg.record.max.bytes ({limit_bytes})",
         )
     )
@@ -132,15 +155,20 @@ def check_messages(messages: Any) -> None:
     """
     if not isinstance(messages, list):
         raise TypeError("messages must be a list")
-    unusual = unusual_messages(_untyped(messages))
-    if not all(isinstance(message, dict) for message in unusual):
-        raise TypeError("messages must be a list of dicts")
-    for message in unusual:
-        check_fields(message)
+    places = unusual_places(_untyped(messages))
+    for place in places:
+        if not isinstance(messages[place], dict):
+            raise TypeError(f"Message at index {place} must be a dict")
+    for place in places:
+        check_fields(messages[place], place)
 
 
-def check_fields(message: dict[str, Any]) -> None:
-    """Check the fields of one message of a batch as `produce` does.
+def check_fields(message: dict[str, Any], place: int) -> None:
+    """Check the fields of one message of a batch, with the texts of stock's `produce_batch`.
+
+    Args:
+        message: The message.
+        place: Where it is in the batch.
 
     Raises:
         TypeError: One has a wrong type.
@@ -148,11 +176,17 @@ def check_fields(message: dict[str, Any]) -> None:
         OverflowError: A number is too large.
     """
     for name in ("value", "key"):
-        if message.get(name) is not None:
-            bytes_of(message[name], name)
+        if not isinstance(message.get(name), (bytes, str, NoneType)):
+            raise TypeError(f"Message {name} at index {place} must be bytes or str")
     if message.get("headers") is not None:
-        normalized_headers(message["headers"])
-    _integers(message.get("partition", -1), message.get("timestamp", 0))
+        try:
+            normalized_headers(message["headers"])
+        except (TypeError, UnicodeError) as error:
+            raise ValueError(f"Invalid headers at index {place}") from error
+    partition = message.get("partition")
+    if not isinstance(partition, (int, NoneType)):
+        raise TypeError(f"Message partition at index {place} must be int")
+    checked_numbers(-1 if partition is None else partition, message.get("timestamp", 0))
 
 
 def _type_name(value: Any) -> str:

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD, ENCODED_BYTES_PER_RECORD
-from blobmsg.producer_topics import ProducedTopic, WaitingRecord, unknown_partition
+from blobmsg.producer_topics import (
+    ANY_PARTITION,
+    ProducedTopic,
+    WaitingRecord,
+    unknown_partition,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -104,8 +109,8 @@ class RecordPath:
                 if known is None:
                     return
             lanes = known.lanes
-            place = partition if partition >= 0 else self._choose(known, key)
-            if place >= lanes.partition_count:
+            place = partition if partition != ANY_PARTITION else self._choose(known, key)
+            if not 0 <= place < lanes.partition_count:
                 raise unknown_partition()
             while True:
                 segment = lanes.open_segments[place]

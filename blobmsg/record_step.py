@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from blobmsg.core.step_fields import MemoryFields
     from blobmsg.reentrant import CoreLock
 
-__all__ = ["RecordStep", "unusual_messages"]
+__all__ = ["RecordStep", "unusual_places"]
 
 if TYPE_CHECKING or native is None:
 
-    def unusual_messages(messages: list[Any]) -> list[Any]:
-        """Those that are no dict of a key, which is not empty, and a value of bytes alone."""
-        return [message for message in messages if not _is_plain(message)]
+    def unusual_places(messages: list[Any]) -> list[int]:
+        """Where those are that are no dict of a key, which is not empty, and a value of bytes."""
+        return [place for place, message in enumerate(messages) if not _is_plain(message)]
 
     def _is_plain(message: Any) -> bool:
         if message.__class__ is not dict or len(message) != 2:
@@ -179,4 +179,4 @@ if TYPE_CHECKING or native is None:
             return place
 
 else:
-    unusual_messages, RecordStep = native.unusual_messages, native.RecordStep
+    unusual_places, RecordStep = native.unusual_places, native.RecordStep

@@ -353,8 +353,8 @@ static void prefetch(const void *start, Py_ssize_t size)
 #endif
 }
 
-/* (messages) -> those that are not a dict of a key and a value, both bytes, and nothing else */
-static PyObject *unusual_messages(PyObject *Py_UNUSED(module), PyObject *messages)
+/* (messages) -> the places of those that are no dict of a key and a value, both bytes, alone */
+static PyObject *unusual_places(PyObject *Py_UNUSED(module), PyObject *messages)
 {
     if (!PyList_Check(messages)) {
         PyErr_SetString(PyExc_TypeError, "messages must be a list");
@@ -365,8 +365,12 @@ static PyObject *unusual_messages(PyObject *Py_UNUSED(module), PyObject *message
         if (index + MESSAGES_AHEAD < PyList_GET_SIZE(messages))
             prefetch(PyList_GET_ITEM(messages, index + MESSAGES_AHEAD), LINE_BYTES);
         PyObject *key, *value, *message = PyList_GET_ITEM(messages, index);
-        if (!plain_cells(message, &key, &value) && PyList_Append(unusual, message) < 0)
+        if (plain_cells(message, &key, &value))
+            continue;
+        PyObject *place = PyLong_FromSsize_t(index);
+        if (place == NULL || PyList_Append(unusual, place) < 0)
             Py_CLEAR(unusual);
+        Py_XDECREF(place);
     }
     return unusual;
 }
@@ -472,7 +476,7 @@ static PyTypeObject step_type = {
 };
 
 static PyMethodDef functions[] = {
-    {"unusual_messages", unusual_messages, METH_O, NULL},
+    {"unusual_places", unusual_places, METH_O, NULL},
     {NULL},
 };
 

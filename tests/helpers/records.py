@@ -204,6 +204,11 @@ def partition(topic: str, number: int = 0, offset: int | None = None) -> TopicPa
     return TopicPartition(topic, number, offset)
 
 
+def recent_ms() -> int:
+    """A time for a record: an hour ago, for Kafka deletes by these what is older than a week."""
+    return time.time_ns() // 1_000_000 - 3_600_000
+
+
 def offsets_of(partitions: Sequence[TopicPartition]) -> list[int]:
     """The offsets alone."""
     return [found.offset for found in partitions]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from blobmsg.record_arguments import check_fields
-from blobmsg.record_step import unusual_messages
+from blobmsg.record_step import unusual_places
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_only_bytes_for_key_and_value_are_plain(message: dict[str, Any]) -> None
     name = "".join(["k", "ey"])  # another object than the literal
     plain = {"value": b"", "key": b"k"}, {"key": b"k", "value": b"v"}, {name: b"k", "value": b"v"}
 
-    assert unusual_messages([message, *plain, message]) == [message, message]
+    assert unusual_places([message, *plain, message]) == [0, 4]
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_only_bytes_for_key_and_value_are_plain(message: dict[str, Any]) -> None
 )
 def test_wrong_fields_are_refused(message: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
-        check_fields(message)
+        check_fields(message, 0)
 
 
 @pytest.mark.parametrize("field", ["partition", "timestamp"])
 def test_a_number_that_is_too_large_is_refused_before_the_first_is_queued(field: str) -> None:
     with pytest.raises(OverflowError):
-        check_fields({"value": b"v", field: 1 << 70})
+        check_fields({"value": b"v", field: 1 << 70}, 0)
 
 
 def test_what_the_broker_or_the_partitioner_refuses_is_no_wrong_field() -> None:
-    check_fields({"value": "text", "key": None, "partition": -5, "timestamp": 0, "headers": {}})
+    check_fields({"value": "text", "key": None, "partition": -5, "timestamp": 0, "headers": {}}, 0)
