@@ -155,12 +155,13 @@ def check_messages(messages: Any) -> None:
     """
     if not isinstance(messages, list):
         raise TypeError("messages must be a list")
-    places = unusual_places(_untyped(messages))
+    listed: list[Any] = _untyped(messages)
+    places = unusual_places(listed)
     for place in places:
-        if not isinstance(messages[place], dict):
+        if not isinstance(listed[place], dict):
             raise TypeError(f"Message at index {place} must be a dict")
     for place in places:
-        check_fields(messages[place], place)
+        check_fields(listed[place], place)
 
 
 def check_fields(message: dict[str, Any], place: int) -> None:
