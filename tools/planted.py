@@ -37,9 +37,9 @@ TOP = Path(__file__).resolve().parent.parent
 FOLDER = TOP / "tests" / "planted"
 
 # What the tests wait for comes at once where it comes at all: see tests/helpers/records.py.
-_DEADLINE_S = "20"
-_TEST_TIMEOUT_S = "90"
-_RUN_TIMEOUT_S = 150
+_DEADLINE_S = "40"
+_TEST_TIMEOUT_S = "120"
+_RUN_TIMEOUT_S = 200
 _BASELINE_TIMEOUT_S = 1200
 _NEEDED = {"row", "breaks", "test"}
 _OPTIONAL = {"fails": "timeout", "runs": "alone"}
