@@ -43,13 +43,18 @@ from blobmsg.format.part import (
     read_part_elements,
 )
 from blobmsg.format.ranges import ByteRange
-from blobmsg.format.segment import MAX_SEGMENT_BYTES, gather_segments, segment_chunks
+from blobmsg.format.segment import (
+    MAX_SEGMENT_BYTES,
+    GatheredSegment,
+    gather_segments,
+    segment_chunks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from blobmsg.format.rows import Rows
-    from blobmsg.format.segment import Columns, GatheredSegment
+    from blobmsg.format.segment import Columns
 
 __all__ = [
     "MAX_INDEX_BYTES",
@@ -210,29 +215,19 @@ def encode_object_segment(
     """
     gathered = gather_segments([columns]) if codec is Codec.NONE else []
     if gathered:
-        return _gathered(gathered[0], columns, topic, partition, destination_zone, producer_id)
-    chunks, uncompressed_bytes = segment_chunks(columns)
-    stored = b"".join(chunks)
-    if codec is not Codec.NONE:
-        compressed = compress(codec, stored)
-        if len(compressed) < len(stored):
-            stored = compressed
-        else:
-            codec = Codec.NONE
-    return EncodedSegment(
-        topic,
-        partition,
-        destination_zone,
-        [stored],
-        len(stored),
-        crc32(stored),
-        columns.record_count,
-        codec,
-        uncompressed_bytes,
-        columns.first_timestamp_ms,
-        columns.last_timestamp_ms,
-        producer_id,
-    )
+        found, uncompressed_bytes = gathered[0], gathered[0].length_bytes
+    else:
+        chunks, uncompressed_bytes = segment_chunks(columns)
+        stored = b"".join(chunks)
+        if codec is not Codec.NONE:
+            compressed = compress(codec, stored)
+            if len(compressed) < len(stored):
+                stored = compressed
+            else:
+                codec = Codec.NONE
+        found = GatheredSegment([stored], len(stored), crc32(stored))
+    place = (topic, partition, destination_zone)
+    return _encoded(found, columns, codec, uncompressed_bytes, place, producer_id)
 
 
 def encode_object_segments(
@@ -258,7 +253,14 @@ def encode_object_segments(
     """
     gathered = gather_segments(rows for rows, _, _ in segments) if codec is Codec.NONE else []
     encoded = [
-        _gathered(one, rows, topic, partition, destination_zone, producer_id)
+        _encoded(
+            one,
+            rows,
+            Codec.NONE,
+            one.length_bytes,
+            (topic, partition, destination_zone),
+            producer_id,
+        )
         for one, (rows, topic, partition) in zip(gathered, segments, strict=False)
     ]
     for rows, topic, partition in segments[len(encoded) :]:
@@ -274,24 +276,22 @@ def encode_object_segments(
     return encoded
 
 
-def _gathered(
-    gathered: GatheredSegment,
+def _encoded(
+    found: GatheredSegment,
     columns: Columns | Rows,
-    topic: str,
-    partition: int,
-    destination_zone: str,
+    codec: Codec,
+    uncompressed_bytes: int,
+    place: tuple[str, int, str],
     producer_id: bytes,
 ) -> EncodedSegment:
     return EncodedSegment(
-        topic,
-        partition,
-        destination_zone,
-        gathered.pieces,
-        gathered.length_bytes,
-        gathered.checksum,
+        *place,
+        found.pieces,
+        found.length_bytes,
+        found.checksum,
         columns.record_count,
-        Codec.NONE,
-        gathered.length_bytes,
+        codec,
+        uncompressed_bytes,
         columns.first_timestamp_ms,
         columns.last_timestamp_ms,
         producer_id,

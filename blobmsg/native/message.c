@@ -90,24 +90,13 @@ static void message_dealloc(MessageFields *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* Constructors of subclasses take arguments, so these ignore theirs. */
-static PyObject *new_fields(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw))
-{
-    return type->tp_alloc(type, 0);
-}
-
-static int init_fields(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw))
-{
-    return 0;
-}
-
 static PyTypeObject records_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "blobmsg.native._native.RecordsFields",
     .tp_basicsize = sizeof(RecordsFields),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_members = records_members,
-    .tp_new = new_fields,
-    .tp_init = init_fields,
+    .tp_new = blobmsg_new_fields,
+    .tp_init = blobmsg_init_fields,
     .tp_traverse = (traverseproc)records_traverse,
     .tp_clear = (inquiry)records_clear,
     .tp_dealloc = (destructor)records_dealloc,
@@ -206,8 +195,8 @@ static PyTypeObject message_type = {
     .tp_basicsize = sizeof(MessageFields),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .tp_members = message_members,
-    .tp_new = new_fields,
-    .tp_init = init_fields,
+    .tp_new = blobmsg_new_fields,
+    .tp_init = blobmsg_init_fields,
     .tp_traverse = (traverseproc)message_traverse,
     .tp_clear = (inquiry)message_clear,
     .tp_dealloc = (destructor)message_dealloc,

@@ -2,6 +2,18 @@
 
 #include "native.h"
 
+PyObject *blobmsg_new_fields(PyTypeObject *type, PyObject *Py_UNUSED(args),
+                             PyObject *Py_UNUSED(kwargs))
+{
+    return type->tp_alloc(type, 0);
+}
+
+int blobmsg_init_fields(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args),
+                        PyObject *Py_UNUSED(kwargs))
+{
+    return 0;
+}
+
 static int execute(PyObject *module)
 {
     if (blobmsg_add_rows(module) < 0 || blobmsg_add_record_step(module) < 0 ||

@@ -70,6 +70,11 @@ int blobmsg_rows_add(Rows *rows, Cell key, Cell value, long long timestamp_ms, P
 /* Write the first chunks of a column to a place; returns the place behind. Needs no GIL. */
 char *blobmsg_column_copy(const Column *column, Py_ssize_t chunks, char *place);
 
+/* tp_new and tp_init of fields that Python classes inherit; their constructors take arguments, so
+ * these ignore theirs. */
+PyObject *blobmsg_new_fields(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+int blobmsg_init_fields(PyObject *self, PyObject *args, PyObject *kwargs);
+
 /* Add the types and functions of a file to the module; -1 with an exception on failure. */
 int blobmsg_add_rows(PyObject *module);
 int blobmsg_add_cells(PyObject *module);

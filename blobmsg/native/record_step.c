@@ -119,22 +119,11 @@ static void topic_dealloc(TopicFields *self)
     Py_TYPE(self)->tp_free((PyObject *)self);
 }
 
-/* Constructors of subclasses take arguments, so these ignore theirs. */
-static PyObject *new_fields(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw))
-{
-    return type->tp_alloc(type, 0);
-}
-
-static int init_fields(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kw))
-{
-    return 0;
-}
-
 #define FIELDS_TYPE(Struct, members, more_flags)                                                  \
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "blobmsg.native._native." #Struct,                    \
                                   .tp_basicsize = sizeof(Struct),                                  \
                                   .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | more_flags, \
-                                  .tp_members = members, .tp_new = new_fields, .tp_init = init_fields
+                                  .tp_members = members, .tp_new = blobmsg_new_fields, .tp_init = blobmsg_init_fields
 
 static PyTypeObject memory_type = {FIELDS_TYPE(MemoryFields, memory_members, 0)};
 static PyTypeObject lane_type = {FIELDS_TYPE(LaneFields, lane_members, 0)};
