@@ -43,25 +43,15 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap})
 
 
-@pytest.fixture
-def reader_conf(conf: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **conf,
-        "group.id": "faults",  # never joined: partitions are assigned
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-    }
-
-
-def _read_all(reader_conf: dict[str, Any], topic: str, partitions: int = 1) -> list[Any]:
-    with BlobConsumer(reader_conf) as consumer:
+def _read_all(group_conf: dict[str, Any], topic: str, partitions: int = 1) -> list[Any]:
+    with BlobConsumer(group_conf) as consumer:
         consumer.assign([partition(topic, number, 0) for number in range(partitions)])
         return read_to_end(consumer, partitions, batch=100).messages
 
 
 def test_a_refused_notification_fails_every_record_of_it_and_leaves_its_object(
     conf: dict[str, Any],
-    reader_conf: dict[str, Any],
+    group_conf: dict[str, Any],
     stack: lab.Stack,
     store_prefix: str,
     make_topic: Callable[..., str],
@@ -80,7 +70,7 @@ def test_a_refused_notification_fails_every_record_of_it_and_leaves_its_object(
     finally:
         client.close()
     assert len(listing["Contents"]) == 1  # only its age removes it
-    assert _read_all(reader_conf, topic) == []
+    assert _read_all(group_conf, topic) == []
 
 
 class CountingFull:
@@ -104,7 +94,7 @@ class CountingFull:
 @pytest.mark.chaos
 def test_what_does_not_fit_into_librdkafkas_queue_waits_in_its_order(
     conf: dict[str, Any],
-    reader_conf: dict[str, Any],
+    group_conf: dict[str, Any],
     breakable_stack: lab.Stack,
     make_topic: Callable[..., str],
 ) -> None:
@@ -138,7 +128,7 @@ def test_what_does_not_fit_into_librdkafkas_queue_waits_in_its_order(
         flush(producer)
 
     assert reports.values_by_partition() == sent
-    messages = _read_all(reader_conf, topic, PARTITIONS)
+    messages = _read_all(group_conf, topic, PARTITIONS)
     assert values_by_partition(messages) == sent
     assert places(messages) == places(reports.messages())
 
@@ -184,7 +174,7 @@ def test_partitions_that_are_added_get_records_and_are_read(
 
 
 def test_a_topic_that_is_made_again_is_used_as_it_is_now(
-    conf: dict[str, Any], reader_conf: dict[str, Any], admin: AdminClient, topic: str
+    conf: dict[str, Any], group_conf: dict[str, Any], admin: AdminClient, topic: str
 ) -> None:
     more = {"topic.metadata.refresh.interval.ms": 500, "blobmsg.route": "blob"}
     with BlobProducer({**conf, **more}) as producer:
@@ -208,7 +198,7 @@ def test_a_topic_that_is_made_again_is_used_as_it_is_now(
             serve=produce_one,
         )
 
-    messages = _read_all(reader_conf, topic, 3)
+    messages = _read_all(group_conf, topic, 3)
     found = {(m.partition(), m.offset(), m.value()) for m in messages}
     assert {(m.partition(), m.offset(), m.value()) for m in delivered} <= found
     assert b"before" not in {m.value() for m in messages}

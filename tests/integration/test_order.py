@@ -52,17 +52,6 @@ def producer_conf(conf: dict[str, Any], proxy: FaultProxy) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def reader_conf(conf: dict[str, Any]) -> dict[str, Any]:
-    return {
-        **conf,
-        "group.id": "order",  # never joined: partitions are assigned
-        "enable.partition.eof": True,
-        "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-    }
-
-
 def _some_uploads_fail(seed: int) -> Callable[[Request], Fault | None]:
     """Every first attempt is late, half of them fail; second and third ones sometimes."""
 
@@ -101,7 +90,7 @@ def _assert_order_by_key(messages: list[Any]) -> None:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_order_holds_with_late_failing_and_ghost_uploads(
     producer_conf: dict[str, Any],
-    reader_conf: dict[str, Any],
+    group_conf: dict[str, Any],
     proxy: FaultProxy,
     make_topic: Callable[..., str],
     seed: int,
@@ -117,7 +106,7 @@ def test_order_holds_with_late_failing_and_ghost_uploads(
         flush(producer)
         batches = producer.stats()["batches"]
     reported = reports.messages()
-    with BlobConsumer(reader_conf) as consumer:
+    with BlobConsumer(group_conf) as consumer:
         consumer.assign([partition(topic, number, 0) for number in range(PARTITIONS)])
         messages = read_to_end(consumer, PARTITIONS, batch=500).messages
 
@@ -141,7 +130,7 @@ def test_order_holds_with_late_failing_and_ghost_uploads(
 
 def test_reports_come_in_produce_order_per_partition_with_exact_offsets(
     producer_conf: dict[str, Any],
-    reader_conf: dict[str, Any],
+    group_conf: dict[str, Any],
     proxy: FaultProxy,
     make_topic: Callable[..., str],
 ) -> None:
@@ -160,7 +149,7 @@ def test_reports_come_in_produce_order_per_partition_with_exact_offsets(
         flush(producer)
 
     assert reports.values_by_partition() == sent
-    with BlobConsumer(reader_conf) as consumer:
+    with BlobConsumer(group_conf) as consumer:
         consumer.assign([partition(topic, number, 0) for number in range(PARTITIONS)])
         messages = read_to_end(consumer, PARTITIONS).messages
     assert places(messages) == places(reports.messages())
@@ -168,7 +157,7 @@ def test_reports_come_in_produce_order_per_partition_with_exact_offsets(
 
 def test_an_upload_that_hangs_holds_back_only_its_own_partitions(
     producer_conf: dict[str, Any],
-    reader_conf: dict[str, Any],
+    group_conf: dict[str, Any],
     proxy: FaultProxy,
     make_topic: Callable[..., str],
 ) -> None:
@@ -194,7 +183,7 @@ def test_an_upload_that_hangs_holds_back_only_its_own_partitions(
         flush(producer)
 
     assert first.errors + others.errors + behind.errors == []
-    with BlobConsumer(reader_conf) as consumer:
+    with BlobConsumer(group_conf) as consumer:
         consumer.assign([partition(topic, 0, 0)])
         values = [m.value().rstrip(b"\0") for m in read_to_end(consumer, 1).messages]
     assert values == [b"first", *[b"c%d" % number for number in range(20)]]
@@ -202,7 +191,7 @@ def test_an_upload_that_hangs_holds_back_only_its_own_partitions(
 
 def test_a_segment_that_fails_for_good_is_reported_in_its_place_and_the_next_follow(
     producer_conf: dict[str, Any],
-    reader_conf: dict[str, Any],
+    group_conf: dict[str, Any],
     proxy: FaultProxy,
     make_topic: Callable[..., str],
 ) -> None:
@@ -217,7 +206,7 @@ def test_a_segment_that_fails_for_good_is_reported_in_its_place_and_the_next_fol
     expected[3] = KafkaError._AUTHENTICATION
     assert reports.codes == expected
     assert [m.value().rstrip(b"\0") for _, m in reports.outcomes] == [b"%d" % i for i in range(8)]
-    with BlobConsumer(reader_conf) as consumer:
+    with BlobConsumer(group_conf) as consumer:
         consumer.assign([partition(topic, 0, 0)])
         values = [m.value().rstrip(b"\0") for m in read_to_end(consumer, 1).messages]
     assert values == [b"%d" % i for i in range(8) if i != 3]
@@ -225,7 +214,7 @@ def test_a_segment_that_fails_for_good_is_reported_in_its_place_and_the_next_fol
 
 def test_a_stored_object_whose_answer_was_lost_is_put_again_under_the_same_name(
     producer_conf: dict[str, Any],
-    reader_conf: dict[str, Any],
+    group_conf: dict[str, Any],
     proxy: FaultProxy,
     stack: lab.Stack,
     store_prefix: str,
@@ -244,7 +233,7 @@ def test_a_stored_object_whose_answer_was_lost_is_put_again_under_the_same_name(
         client.close()
     assert len(listing["Contents"]) == 5
     assert len(proxy.requests) == 15
-    with BlobConsumer(reader_conf) as consumer:
+    with BlobConsumer(group_conf) as consumer:
         consumer.assign([partition(topic, 0, 0)])
         messages = read_to_end(consumer, 1).messages
     assert [m.value().rstrip(b"\0") for m in messages] == [b"%d" % i for i in range(5)]
@@ -252,7 +241,7 @@ def test_a_stored_object_whose_answer_was_lost_is_put_again_under_the_same_name(
 
 def test_fetches_that_finish_out_of_order_are_handed_out_in_order(
     producer_conf: dict[str, Any],
-    reader_conf: dict[str, Any],
+    group_conf: dict[str, Any],
     proxy: FaultProxy,
     make_topic: Callable[..., str],
 ) -> None:
@@ -262,7 +251,7 @@ def test_fetches_that_finish_out_of_order_are_handed_out_in_order(
         reports = send(producer, topic, values)
     proxy.rule = _some_uploads_fail(4)
     through = {
-        **reader_conf,
+        **group_conf,
         "blobmsg.s3.endpoint.url": proxy.url,
         "blobmsg.cache.memory.bytes": 0,
         "blobmsg.fetch.threads": 32,
