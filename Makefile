@@ -14,8 +14,8 @@ ARGS ?=
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock fmt lint types unit parts test planted demo bench bench-memory stack-up
-.PHONY: stack-down docs clean
+.PHONY: help setup lock fmt lint types unit parts test planted demo bench bench-workloads bench-memory
+.PHONY: stack-up stack-down docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -63,6 +63,9 @@ demo: $(STAMP) ## real events through the drop-in; STACK=real for real Kafka and
 
 bench: $(STAMP) parts ## blobmsg beside the stock client on the same cluster
 	$(BIN)/python -m bench.throughput $(ARGS)
+
+bench-workloads: $(STAMP) parts ## other record sizes, more partitions, compression
+	$(BIN)/python -m bench.workloads $(ARGS)
 
 bench-memory: $(STAMP) parts ## memory of producer and consumer through 5 minutes without the store
 	$(BIN)/python -m bench.memory $(ARGS)

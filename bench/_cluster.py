@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from blobmsg.lab import Stack
 
-__all__ = ["PARTITIONS", "Cluster", "PieceFailed", "open_cluster"]
+__all__ = ["Cluster", "PieceFailed", "open_cluster"]
 
-PARTITIONS = 12
 REPLICATION_FACTOR = 3
 # Stock may try batches of 4 MiB; the broker's own limit is 1 MiB.
 _MAX_MESSAGE_BYTES = 8 << 20
@@ -82,7 +81,7 @@ class Cluster:
                 pids.setdefault("brokers" if node.is_broker else "store", []).append(node.pid)
         return pids
 
-    def create_topic(self, name: str) -> str:
+    def create_topic(self, name: str, partitions: int) -> str:
         """Make a topic and return its full name; returns when it has leaders."""
         # The stock stubs forget to export it.
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
@@ -92,7 +91,7 @@ class Cluster:
             [
                 NewTopic(
                     topic,
-                    PARTITIONS,
+                    partitions,
                     REPLICATION_FACTOR,
                     config={"max.message.bytes": str(_MAX_MESSAGE_BYTES)},
                 )

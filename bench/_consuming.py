@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bench._clock import Stopwatch
-from bench._records import VALUE_BYTES, TallyMaker
+from bench._records import TallyMaker, Workload
 
 __all__ = ["create_consumer", "measure", "verify"]
 
@@ -88,12 +88,14 @@ def _by_poll(consumer: Any, records: int) -> tuple[int, float]:
     """Read so many; how many came first and when that was."""
     poll = consumer.poll
     left, first_at = records, 0.0
-    waiting_since = time.monotonic()
+    waits = 0
     while left:
         message = poll(_WAIT_S)
         if message is None:
-            _check_progress(waiting_since, left)
+            waits += 1
+            _check_progress(waits, left)
             continue
+        waits = 0
         if message.error() is not None:
             raise SystemExit(f"consumer error: {message.error()}")
         if left == records:
@@ -110,12 +112,14 @@ def _by_consume(consumer: Any, records: int) -> tuple[int, float]:
     """Read so many; how many came first and when that was."""
     consume = consumer.consume
     left, first, first_at = records, 0, 0.0
-    waiting_since = time.monotonic()
+    waits = 0
     while left:
         messages = consume(min(_MESSAGES, left), _WAIT_S)
         if not messages:
-            _check_progress(waiting_since, left)
+            waits += 1
+            _check_progress(waits, left)
             continue
+        waits = 0
         if left == records:
             first_at, first = time.perf_counter(), len(messages)
         for message in messages:
@@ -129,13 +133,13 @@ def _by_consume(consumer: Any, records: int) -> tuple[int, float]:
     return first, first_at
 
 
-def _check_progress(waiting_since: float, left: int) -> None:
-    if time.monotonic() - waiting_since > _STALLED_S:
+def _check_progress(waits: int, left: int) -> None:
+    if waits * _WAIT_S > _STALLED_S:
         raise SystemExit(f"{left} records did not come in {_STALLED_S:.0f} s")
 
 
 def verify(
-    *, client: str, conf: dict[str, Any], topic: str, partitions: int, records: int
+    *, client: str, conf: dict[str, Any], topic: str, workload: dict[str, Any], records: int
 ) -> dict[str, Any]:
     """Read a topic to its end and add up what is there.
 
@@ -143,12 +147,13 @@ def verify(
         client: `stock` or `blobmsg`.
         conf: Its settings.
         topic: To be read.
-        partitions: Its partitions.
+        workload: What is in it: the fields of a `Workload`.
         records: How many are expected; more are noticed, too.
     """
     consumer = create_consumer(client, conf)
-    _assign(consumer, topic, partitions)
-    maker = TallyMaker(partitions)
+    sent = Workload(**workload)
+    _assign(consumer, topic, sent.partitions)
+    maker = TallyMaker(sent.partitions)
     seen = 0
     waiting_since = time.monotonic()
     while True:
@@ -157,7 +162,7 @@ def verify(
             if message.error() is not None:
                 raise SystemExit(f"consumer error: {message.error()}")
             value = message.value()
-            if len(value) != VALUE_BYTES:
+            if len(value) != sent.value_bytes:
                 raise SystemExit(f"a record of {len(value)} bytes in {topic}")
             maker.add(message.partition(), message.offset(), message.key(), value)
         seen += len(messages)

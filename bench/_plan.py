@@ -17,6 +17,7 @@ __all__ = [
     "CONSUMERS",
     "DURABLE",
     "MEBIBYTE",
+    "OURS",
     "ConsumeVariant",
     "Figures",
     "ProduceVariant",
@@ -66,6 +67,10 @@ class ProduceVariant:
     def object_bytes(self) -> int:
         """Size of the objects that blobmsg makes of it."""
         return int(self.settings.get(_BATCH_SIZE, BATCH_BYTES))
+
+
+#: Our defaults.
+OURS = ProduceVariant("blobmsg", "blobmsg", settings=DURABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +147,7 @@ def produce_variants(best: ProduceVariant, our_best: ProduceVariant) -> list[Pro
     return [
         ProduceVariant("stock, defaults", "stock", settings=DURABLE),
         ProduceVariant("stock, best", "stock", best.call, settings=best.settings),
-        ProduceVariant("blobmsg", "blobmsg", settings=DURABLE),
+        OURS,
         ProduceVariant("blobmsg, best", "blobmsg", our_best.call, settings=our_best.settings),
         ProduceVariant("stock, defaults, callbacks", "stock", "produce", True, DURABLE),
         ProduceVariant("stock, best, callbacks", "stock", best.call, True, best.settings),

@@ -12,22 +12,28 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from bench._clock import Stopwatch
-from bench._records import make_records
+from bench._records import Workload, make_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Callback = Callable[[Any, Any], None]
 
-__all__ = ["WARM_UP_RECORDS", "create_producer", "make_batches", "measure"]
+__all__ = ["create_producer", "make_batches", "measure", "warm_up_records"]
 
 # Both clients queue delivery reports until poll; every 1000 records is rare enough to cost nothing.
 _POLL_EVERY_RECORDS = 1000
 _BATCH_RECORDS = 1000
 _FULL_WAIT_S = 0.1
 _FLUSH_TIMEOUT_S = 300.0
-WARM_UP_RECORDS = 131_072
+_WARM_UP_RECORDS = 131_072
+_WARM_UP_MIB = 128
 _STATISTICS_INTERVAL_MS = 500
+
+
+def warm_up_records(workload: Workload) -> int:
+    """How many records the warm-up has at most: 128 MiB, and fewer of small ones."""
+    return min(_WARM_UP_RECORDS, workload.records_of(_WARM_UP_MIB))
 
 
 def create_producer(client: str, conf: dict[str, Any]) -> Any:
@@ -64,7 +70,7 @@ def measure(
     topic: str,
     warm_topic: str,
     records: int,
-    seed: int,
+    workload: dict[str, Any],
     call: str,
     with_callback: bool,
     servers: dict[str, list[int]],
@@ -77,12 +83,14 @@ def measure(
         topic: Empty, with partitions.
         warm_topic: For the warm-up.
         records: How many.
-        seed: Of the records.
+        workload: What they are: the fields of a `Workload`.
         call: `produce` or `produce_batch`.
         with_callback: Whether every record has a delivery callback.
         servers: Processes whose CPU is measured as well.
     """
-    keys, values = make_records(records, seed)
+    sent = Workload(**workload)
+    keys, values = make_records(records, sent)
+    warm = warm_up_records(sent)
     statistics: dict[str, int] = {}
 
     def on_statistics(text: str) -> None:
@@ -92,7 +100,7 @@ def measure(
         client,
         {**conf, "statistics.interval.ms": _STATISTICS_INTERVAL_MS, "stats_cb": on_statistics},
     )
-    _one_by_one(producer, warm_topic, keys[:WARM_UP_RECORDS], values[:WARM_UP_RECORDS], None)
+    _one_by_one(producer, warm_topic, keys[:warm], values[:warm], None)
     _flush(producer)
     reports = _Reports()
     callback = reports.on_delivery if with_callback else None

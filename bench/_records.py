@@ -8,30 +8,81 @@ number, as librdkafka's default partitioner has it.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import zlib
+from array import array
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-__all__ = ["VALUE_BYTES", "Tally", "TallyMaker", "differences", "expected_tally", "make_records"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-VALUE_BYTES = 1024
-_BLOCK_BYTES = 1024 * VALUE_BYTES
+__all__ = ["Tally", "TallyMaker", "Workload", "differences", "expected_tally", "make_records"]
+
+_BLOCK_BYTES = 1 << 20
 _SUM_BITS = 128
+# Its numbers are random, of 16 bits each.
+_EVENT = (
+    b'{"year":2013,"carrier":"UA","flight":%d,"tailnum":"N%dUA","origin":"EWR","dest":"IAH",'
+    b'"dep_delay":%d,"arr_delay":%d,"air_time":%d,"distance":%d}'
+)
 
 
-def make_records(count: int, seed: int) -> tuple[list[bytes], list[bytes]]:
-    """Keys (the record's number, 8 digits) and values (1 KiB nobody can compress).
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is sent, and to how many partitions.
+
+    Attributes:
+        value_bytes: Of each record; its key has 8 more.
+        is_text: JSON, which compresses; else random bytes, which don't.
+        partitions: Of each topic.
+        seed: The same seed gives the same records in every process.
+    """
+
+    value_bytes: int = 1024
+    is_text: bool = False
+    partitions: int = 12
+    seed: int = 1
+
+    def records_of(self, mebibytes: int) -> int:
+        """How many values make up so much."""
+        return (mebibytes << 20) // self.value_bytes
+
+
+def make_records(count: int, workload: Workload) -> tuple[list[bytes], list[bytes]]:
+    """Keys (the record's number, 8 digits) and values.
 
     Args:
         count: How many, up to 100 million.
-        seed: The same seed gives the same records in every process.
+        workload: Of what kind.
     """
+    blocks = _text(workload.seed) if workload.is_text else _noise(workload.seed)
+    size = workload.value_bytes
     values: list[bytes] = []
+    rest = b""
     while len(values) < count:
-        # Twice as fast as `random.randbytes`, and every process makes them anew.
-        block = hashlib.shake_128(b"%d %d" % (seed, len(values))).digest(_BLOCK_BYTES)
-        values.extend(block[at : at + VALUE_BYTES] for at in range(0, len(block), VALUE_BYTES))
+        rest += next(blocks)
+        whole = len(rest) // size * size
+        values.extend(rest[at : at + size] for at in range(0, whole, size))
+        rest = rest[whole:]
     del values[count:]
     return [b"%08d" % number for number in range(count)], values
+
+
+def _noise(seed: int) -> Iterator[bytes]:
+    # Twice as fast as `random.randbytes`, and every process makes them anew.
+    for number in itertools.count():
+        yield hashlib.shake_128(b"%d %d" % (seed, number)).digest(_BLOCK_BYTES)
+
+
+def _text(seed: int) -> Iterator[bytes]:
+    numbers_each = _EVENT.count(b"%d")
+    for block in _noise(seed):
+        numbers = array("H", block).tolist()
+        yield b"".join(
+            _EVENT % tuple(numbers[at : at + numbers_each])
+            for at in range(0, len(numbers) - numbers_each, numbers_each)
+        )
 
 
 @dataclass(slots=True)

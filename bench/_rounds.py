@@ -6,25 +6,24 @@ down slows all of them. Topics and objects of a piece are removed before the nex
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from bench._ceiling import PARALLEL_PUTS
-from bench._cluster import PARTITIONS
 from bench._plan import (
-    BATCH_BYTES,
     CONSUMERS,
-    DURABLE,
     MEBIBYTE,
+    OURS,
+    ConsumeVariant,
     Figures,
     ProduceVariant,
     fastest,
-    produce_variants,
 )
-from bench._producing import WARM_UP_RECORDS
-from bench._records import VALUE_BYTES, Tally, differences, expected_tally, make_records
+from bench._producing import warm_up_records
+from bench._records import Tally, Workload, differences, expected_tally, make_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from bench._cluster import Cluster
 
@@ -45,7 +44,7 @@ class Rounds:
     Args:
         cluster: Where.
         records: Per piece.
-        seed: Of the records.
+        workload: What they are.
         rounds: How often each variant is measured.
         report: Told every figure as it comes.
 
@@ -53,15 +52,16 @@ class Rounds:
     """
 
     def __init__(
-        self, cluster: Cluster, *, records: int, seed: int, rounds: int, report: Report
+        self, cluster: Cluster, *, records: int, workload: Workload, rounds: int, report: Report
     ) -> None:
         self._cluster = cluster
         self._records = records
-        self._seed = seed
+        self._workload = workload
         self._rounds = rounds
         self._report = report
         self._warm_topics = {
-            client: cluster.create_topic(f"warm-{client}") for client in ("stock", "blobmsg")
+            client: cluster.create_topic(f"warm-{client}", workload.partitions)
+            for client in ("stock", "blobmsg")
         }
         self._expected: dict[int, Tally] = {}
         self.records_verified = 0
@@ -73,7 +73,7 @@ class Rounds:
         Args:
             best: A stock variant.
         """
-        for variant in (best, ProduceVariant("blobmsg", "blobmsg", settings=DURABLE), best):
+        for variant in (best, OURS, best):
             self._produce("warm-up", variant, self._records)
         del self.runs["warm-up"]
 
@@ -107,29 +107,25 @@ class Rounds:
         return fastest(variants, self.runs["our sweep"])[0]
 
     def produce(
-        self, best: ProduceVariant, our_best: ProduceVariant, *, parts: Collection[str]
+        self,
+        variants: Sequence[ProduceVariant],
+        ceilings: Sequence[tuple[str, int]] = (),
     ) -> None:
         """Measure producing in all variants, and the store's ceiling between the rounds.
 
         Args:
-            best: Stock's best.
-            our_best: Ours.
-            parts: Of `produce` and `ceiling`, those that are wanted.
+            variants: Of both clients.
+            ceilings: Engine and size of objects of each ceiling.
         """
-        variants = produce_variants(best, our_best)
         for number in range(self._rounds):
-            if "ceiling" in parts:
-                for engine in ("store", "boto3"):
-                    self._ceiling(engine, BATCH_BYTES)
-                if our_best.object_bytes != BATCH_BYTES:
-                    self._ceiling("store", our_best.object_bytes)
+            for engine, object_bytes in ceilings:
+                self._ceiling(engine, object_bytes)
             # Every other round goes backwards: nobody always runs behind the same neighbour.
             for variant in variants if number % 2 == 0 else variants[::-1]:
-                if "produce" in parts:
-                    self._produce("produce", variant, self._records)
+                self._produce("produce", variant, self._records)
 
     def _ceiling(self, engine: str, object_bytes: int) -> None:
-        objects = max(PARALLEL_PUTS[-1], self._records * VALUE_BYTES // object_bytes)
+        objects = max(PARALLEL_PUTS[-1], self._payload_bytes(self._records) // object_bytes)
         for parallel in PARALLEL_PUTS:
             figures = self._cluster.run(
                 "put",
@@ -144,8 +140,11 @@ class Rounds:
             name = f"{engine}, {parallel} parallel, {object_bytes // MEBIBYTE} MiB"
             self._add("ceiling", name, objects * object_bytes, figures)
 
+    def _payload_bytes(self, records: float) -> float:
+        return records * self._workload.value_bytes
+
     def _produce(self, section: str, variant: ProduceVariant, records: int) -> None:
-        topic = self._cluster.create_topic(variant.client)
+        topic = self._cluster.create_topic(variant.client, self._workload.partitions)
         self._measure_produce(section, variant, records, topic)
         self._verify(variant.client, topic, records)
         self._cluster.delete_topic(topic)
@@ -162,37 +161,43 @@ class Rounds:
             topic=topic,
             warm_topic=self._warm_topics[variant.client],
             records=records,
-            seed=self._seed,
+            workload=asdict(self._workload),
             call=variant.call,
             with_callback=variant.with_callback,
             servers=servers,
         )
-        gibibytes = records * VALUE_BYTES / (1024 * MEBIBYTE)
+        payload_bytes = self._payload_bytes(records)
+        gibibytes = payload_bytes / (1024 * MEBIBYTE)
         for name in servers:
             figures[f"{name}_cpu_s_per_gib"] = figures[f"{name}_cpu_s"] / gibibytes
-        figures["tx_share"] = figures["tx_bytes"] / (records * VALUE_BYTES)
+        figures["tx_share"] = figures["tx_bytes"] / payload_bytes
         if variant.client == "blobmsg":
             figures["object_bytes"] = variant.object_bytes
-        self._add(section, variant.name, records * VALUE_BYTES, figures, records)
+        self._add(section, variant.name, payload_bytes, figures, records)
 
     # --- consuming ----------------------------------------------------------------------------
 
-    def consume(self, best: ProduceVariant) -> None:
-        """Measure consuming in all variants, from one topic of each client.
+    def consume(
+        self,
+        best: ProduceVariant,
+        ours: ProduceVariant = OURS,
+        consumers: Sequence[ConsumeVariant] = CONSUMERS,
+    ) -> None:
+        """Measure consuming, from one topic of each client.
 
         Args:
             best: Stock's best way of producing: large batches are cheap to read.
+            ours: How our topic is written.
+            consumers: In these ways.
         """
-        ours = ProduceVariant("blobmsg", "blobmsg", settings=DURABLE)
-        stock = ProduceVariant("stock, best", "stock", best.call, settings=best.settings)
-        warm = min(WARM_UP_RECORDS, self._records)
+        warm = min(warm_up_records(self._workload), self._records)
         topics: dict[str, str] = {}
         warm_topics: dict[str, str] = {}
-        for variant in (stock, ours):
+        for variant in (best, ours):
             topics[variant.client] = self._fill(variant, self._records)
             warm_topics[variant.client] = self._fill(variant, warm)
         for number in range(self._rounds):
-            for consumer in CONSUMERS if number % 2 == 0 else CONSUMERS[::-1]:
+            for consumer in consumers if number % 2 == 0 else consumers[::-1]:
                 figures = self._cluster.run(
                     "consume",
                     client=consumer.client,
@@ -200,11 +205,11 @@ class Rounds:
                     topic=topics[consumer.client],
                     warm_topic=warm_topics[consumer.client],
                     warm_records=warm,
-                    partitions=PARTITIONS,
+                    partitions=self._workload.partitions,
                     records=self._records,
                     call=consumer.call,
                 )
-                timed_bytes = figures["timed_records"] * VALUE_BYTES
+                timed_bytes = self._payload_bytes(figures["timed_records"])
                 self._add("consume", consumer.name, timed_bytes, figures, self._records)
                 # The same client, the same topic, once more and hashed.
                 self._verify(consumer.client, topics[consumer.client], self._records)
@@ -213,7 +218,7 @@ class Rounds:
         self._cluster.delete_objects("data/")
 
     def _fill(self, variant: ProduceVariant, records: int) -> str:
-        topic = self._cluster.create_topic(variant.client)
+        topic = self._cluster.create_topic(variant.client, self._workload.partitions)
         self._measure_produce("fill", variant, records, topic)
         self._verify(variant.client, topic, records)
         return topic
@@ -223,7 +228,9 @@ class Rounds:
     def _verify(self, client: str, topic: str, records: int) -> None:
         expected = self._expected.get(records)
         if expected is None:
-            expected = expected_tally(*make_records(records, self._seed), PARTITIONS)
+            expected = expected_tally(
+                *make_records(records, self._workload), self._workload.partitions
+            )
             self._expected[records] = expected
         found = Tally(
             **self._cluster.run(
@@ -231,7 +238,7 @@ class Rounds:
                 client=client,
                 conf=self._cluster.conf(client),
                 topic=topic,
-                partitions=PARTITIONS,
+                workload=asdict(self._workload),
                 records=records,
             )
         )
@@ -244,7 +251,7 @@ class Rounds:
         self,
         section: str,
         name: str,
-        payload_bytes: int,
+        payload_bytes: float,
         figures: dict[str, Any],
         records: int | None = None,
     ) -> None:
@@ -252,7 +259,7 @@ class Rounds:
         if records is None:
             figures["mib_per_cpu_s"] = payload_bytes / MEBIBYTE / figures["cpu_s"]
         else:
-            figures["mib_per_cpu_s"] = records * VALUE_BYTES / MEBIBYTE / figures["cpu_s"]
+            figures["mib_per_cpu_s"] = self._payload_bytes(records) / MEBIBYTE / figures["cpu_s"]
             figures["cpu_us_per_record"] = figures["cpu_s"] / records * 1e6
         self.runs.setdefault(section, {}).setdefault(name, []).append(figures)
         self._report(

@@ -21,7 +21,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 if not __package__:  # run by its path
     sys.path[0] = str(_ROOT)
 
-from bench._cluster import PARTITIONS, Cluster, PieceFailed, open_cluster  # noqa: E402
+from bench._cluster import Cluster, PieceFailed, open_cluster  # noqa: E402
 from bench._plan import MEBIBYTE  # noqa: E402
 from bench._report import machine, markdown_table, replace_section, table  # noqa: E402
 from blobmsg.lab import LabError  # noqa: E402
@@ -36,6 +36,7 @@ __all__ = ["ALLOWANCE_BYTES", "CASES", "Case", "main", "measure"]
 
 #: What a client may take besides its limits.
 ALLOWANCE_BYTES = 50 * MEBIBYTE
+_PARTITIONS = 12
 _BUFFER_BYTES = 128 * MEBIBYTE
 _PREFETCH_BYTES = 32 * MEBIBYTE
 _CACHE_BYTES = 32 * MEBIBYTE
@@ -96,7 +97,7 @@ def measure(cluster: Cluster, proxy: FaultProxy, case: Case, outage_s: float) ->
     Raises:
         PieceFailed: The client ended with an error.
     """
-    topic = cluster.create_topic("memory")
+    topic = cluster.create_topic("memory", _PARTITIONS)
     conf = {
         **cluster.conf("blobmsg"),
         "blobmsg.route": "blob",
@@ -186,7 +187,7 @@ def _section(outage_s: float, rows: list[list[str]]) -> str:
     facts = "\n".join(f"- {name}: {fact}" for name, fact in machine().items())
     return (
         f"## Memory through an outage of the store\n\n"
-        f"`python -m bench.memory --outage-s {outage_s:.0f}`: {PARTITIONS} partitions; the store "
+        f"`python -m bench.memory --outage-s {outage_s:.0f}`: {_PARTITIONS} partitions; the store "
         f"refuses every request for {outage_s:.0f} s. RSS of a process of its own.\n\n"
         f"{facts}\n\n{markdown_table(_HEAD, rows)}"
     )

@@ -16,9 +16,8 @@ import time
 
 import pytest
 
-from bench._plan import MEBIBYTE
 from bench._producing import make_batches
-from bench._records import VALUE_BYTES, make_records
+from bench._records import Workload, make_records
 from blobmsg.uploader import Uploader
 from tests.helpers.pipeline import TOPIC, RunningProducer
 
@@ -30,7 +29,8 @@ _SETTINGS = {
 
 def measure(call: str, mib: int, rounds: int) -> None:
     """Print the CPU per record of one way to produce, in this process."""
-    keys, values = make_records(mib * MEBIBYTE // VALUE_BYTES, seed=1)
+    workload = Workload()
+    keys, values = make_records(workload.records_of(mib), workload)
     batches = make_batches(keys, values)
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Uploader, "_put", lambda *_: None)

@@ -24,14 +24,15 @@ if not __package__:  # run by its path
 
 from bench._cluster import PieceFailed, open_cluster  # noqa: E402
 from bench._plan import (  # noqa: E402
-    MEBIBYTE,
+    BATCH_BYTES,
     ProduceVariant,
     blobmsg_sweep_variants,
     judge,
     medians_of,
+    produce_variants,
     sweep_variants,
 )
-from bench._records import VALUE_BYTES  # noqa: E402
+from bench._records import Workload  # noqa: E402
 from bench._report import machine, replace_section  # noqa: E402
 from bench._rounds import Rounds, WrongRecords  # noqa: E402
 from bench._summary import page_section, terminal_text  # noqa: E402
@@ -92,20 +93,17 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _records(mebibytes: int) -> int:
-    return mebibytes * MEBIBYTE // VALUE_BYTES
-
-
 def _named(name: str, variants: Sequence[ProduceVariant]) -> ProduceVariant:
     return next(variant for variant in variants if variant.name == name)
 
 
 def _measure(cluster: Cluster, arguments: argparse.Namespace) -> dict[str, Any]:
     parts = arguments.only or _PARTS
+    workload = Workload(seed=arguments.seed)
     rounds = Rounds(
         cluster,
-        records=_records(arguments.mib),
-        seed=arguments.seed,
+        records=workload.records_of(arguments.mib),
+        workload=workload,
         rounds=arguments.rounds,
         report=lambda line: print(line, flush=True),
     )
@@ -117,9 +115,13 @@ def _measure(cluster: Cluster, arguments: argparse.Namespace) -> dict[str, Any]:
     our_best = next(variant for variant in our_variants if variant.name == "batch.size=64M produce")
     rounds.warm_up(best)
     if "sweep" in parts:
-        best = rounds.sweep(variants, _records(arguments.sweep_mib))
+        best = rounds.sweep(variants, workload.records_of(arguments.sweep_mib))
         our_best = rounds.sweep_blobmsg(our_variants)
-    rounds.produce(best, our_best, parts=parts)
+    ceilings = [("store", BATCH_BYTES), ("boto3", BATCH_BYTES), ("store", our_best.object_bytes)]
+    rounds.produce(
+        produce_variants(best, our_best) if "produce" in parts else (),
+        list(dict.fromkeys(ceilings)) if "ceiling" in parts else (),
+    )
     if "consume" in parts:
         rounds.consume(best)
     return {

@@ -401,6 +401,7 @@ class ProducerPipeline:
                 self._purges.get()()
             with self._core_lock:
                 now_ms = self._clock.now_ms()
+                self._producer_topics.time_out_waiting(now_ms)
                 self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))
                 due_ms = self._core.next_tick_ms()
             if not self._outbox.send():

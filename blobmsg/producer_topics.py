@@ -56,7 +56,7 @@ _RETRY_MAX_S: Final = 5.0
 _INCOMPLETE_REFRESH_MS: Final = 30_000
 # While Kafka may be away, a topic is read so often to hear when it is back.
 _PROBE_EVERY_MS: Final = 1000
-# Longest sleep of the metadata thread: records that wait for their topic time out as late as that.
+# Longest sleep of the metadata thread: a Kafka that may be away is noticed as late as that.
 _IDLE_S: Final = 1.0
 
 
@@ -218,6 +218,19 @@ class ProducerTopics:
         for topic in self.by_name.values():
             self._fail_all(topic, error)
 
+    def time_out_waiting(self, now_ms: int) -> None:
+        """Fail what has waited for too long.
+
+        Not on the metadata thread: it may wait for the cluster for much longer.
+        """
+        timeout_ms = self._view.message_timeout_ms
+        if not timeout_ms:
+            return
+        for name, topic in self.by_name.items():
+            while topic.waiting and topic.waiting[0].opened_ms <= now_ms - timeout_ms:
+                record = topic.waiting.popleft()
+                self._fail(name, record, KafkaError(KafkaError._MSG_TIMED_OUT))
+
     def seal_when_known(self) -> None:
         """Seal what waits as soon as it has a lane: the buffer is full, or somebody flushes."""
         self._seals_when_known = any(topic.waiting for topic in self.by_name.values())
@@ -265,6 +278,7 @@ class ProducerTopics:
             opened_ms=record.opened_ms,
             deadline_ms=None,
         )
+        self._core.memory.charge_segment(segment)
         segment.state = SegmentState.FAILED
         segment.error = error
         segment.settled_ms = self._clock.now_ms()
@@ -292,7 +306,6 @@ class ProducerTopics:
             if not due:
                 wait_s = _IDLE_S if next_ms is None else (next_ms - now_ms) / 1000
                 self._wake.wait(min(_IDLE_S, wait_s))
-            self._time_out_waiting()
 
     def _read(self, name: str, topic: ProducedTopic) -> None:
         error: KafkaError | None = None
@@ -362,17 +375,6 @@ class ProducerTopics:
             self._fail_all(topic, error)
         topic.next_read_ms = now_ms + int(topic.retry_s * 1000)
         topic.retry_s = min(_RETRY_MAX_S, topic.retry_s * 2)
-
-    def _time_out_waiting(self) -> None:
-        timeout_ms = self._view.message_timeout_ms
-        if not timeout_ms:
-            return
-        oldest_ms = self._clock.now_ms() - timeout_ms
-        error = KafkaError(KafkaError._MSG_TIMED_OUT)
-        with self._core_lock:
-            for name, topic in self.by_name.items():
-                while topic.waiting and topic.waiting[0].opened_ms <= oldest_ms:
-                    self._fail(name, topic.waiting.popleft(), error)
 
 
 def unknown_partition() -> KafkaException:

@@ -23,18 +23,19 @@ if TYPE_CHECKING:
     from blobmsg.core.notifier import Notifier
     from blobmsg.format.notification import Part
 
-__all__ = ["BufferMemory", "ProducerCore"]
+__all__ = ["CHARGE_BYTES_PER_SEGMENT", "BufferMemory", "ProducerCore"]
 
-# A segment without its records: itself, its part, its places in two queues.
-_SEGMENT_REST_BYTES: Final = 1024
+# What a sealed segment is charged besides its records: itself, the smallest chunks of its columns,
+# its part, its places in two queues.
+CHARGE_BYTES_PER_SEGMENT: Final = 1536
 
 
 class BufferMemory(MemoryFields):
     """What records, objects and inline bytes hold, against a limit.
 
-    Records are charged when appended, objects and inline bytes when encoded. A segment's records
-    and inline bytes are released once, at the latest when they are reported; an object when its
-    upload ends.
+    Records are charged when appended, segments when sealed (of open ones there are few: one for
+    each partition), objects and inline bytes when encoded. A segment with its records and inline
+    bytes is released once, at the latest when it is reported; an object when its upload ends.
 
     Args:
         limit_bytes: All that may be held, without the inner producer's queue.
@@ -74,6 +75,11 @@ class BufferMemory(MemoryFields):
             self.records_bytes + payload_bytes > self.records_ceiling_bytes
             or self.records >= self.limit_records
         )
+
+    def charge_segment(self, segment: SealedSegment) -> None:
+        """Charge a new segment, besides its records."""
+        self.records_bytes += CHARGE_BYTES_PER_SEGMENT
+        segment.charged_bytes += CHARGE_BYTES_PER_SEGMENT
 
     def charge_object(self, size_bytes: int) -> None:
         """Charge an object; a negative size ends its charge."""
@@ -131,6 +137,7 @@ class ProducerCore:
         actions: list[ProducerAction] = []
         batches: set[int] = set()
         for segment in sealed:
+            self.memory.charge_segment(segment)
             if segment.route is Route.BLOB and segment.batch is not None:
                 if segment.batch.number not in batches:
                     batches.add(segment.batch.number)
@@ -256,12 +263,10 @@ class ProducerCore:
                 segment.inline = None
 
     def _free_records(self, segment: SealedSegment) -> None:
-        # The charge goes with them: an object may be encoded after its records timed out. What is
-        # left of the segment until its report is charged too, else a Kafka that is away would let
-        # them pile up without limit.
-        rest_bytes = 0
-        if not segment.is_settled:
-            rest_bytes = min(segment.charged_bytes, _SEGMENT_REST_BYTES)
+        # Their charge goes with them: an object may be encoded after its records timed out. The
+        # segment's own stays until its report, else a Kafka that is away would let segments pile
+        # up without limit.
+        rest_bytes = min(segment.charged_bytes, CHARGE_BYTES_PER_SEGMENT)  # 0 after its report
         self.memory.records_bytes -= segment.charged_bytes - rest_bytes
         segment.charged_bytes = rest_bytes
         segment.drop_records()

@@ -44,7 +44,7 @@ from operator import is_not
 from typing import TYPE_CHECKING, NamedTuple
 
 from blobmsg.format.cells import Cells
-from blobmsg.format.checksum import CRC32_ADDRESS, crc32_of
+from blobmsg.format.checksum import crc32_of
 from blobmsg.format.codec import MAX_BLOCK_BYTES
 from blobmsg.format.errors import FormatError, UnsupportedFormatError
 from blobmsg.format.fields import FieldReader
@@ -178,7 +178,7 @@ def gather_segments(segments: Iterable[Columns | Rows]) -> list[GatheredSegment]
         lambda rows: isinstance(rows, Rows) and rows.record_count <= MAX_SEGMENT_RECORDS, segments
     )
     contents = tuple(map(_rows_and_headers, fitting))  # type: ignore[arg-type]
-    gathered = native.gather_rows(contents, MAX_SEGMENT_BYTES, CRC32_ADDRESS)
+    gathered = native.gather_rows(contents, MAX_SEGMENT_BYTES)
     return [
         GatheredSegment(pieces, length, crc32_of(pieces) if checksum is None else checksum)
         for pieces, length, checksum in gathered

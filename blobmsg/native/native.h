@@ -44,6 +44,10 @@ typedef struct {
     Py_ssize_t nulls;
 } Cells;
 
+/* zlib-ng's, of blobmsg/format/checksum.py; NULL: not at hand. */
+extern uint32_t (*blobmsg_crc32)(uint32_t crc, const unsigned char *data, uint32_t size);
+extern uint32_t (*blobmsg_crc32_combine)(uint32_t first, uint32_t second, int64_t second_size);
+
 /* Records of one partition; blobmsg/format/rows.py, its twin, describes them. */
 typedef struct {
     PyObject_HEAD
@@ -52,6 +56,8 @@ typedef struct {
     long long first_timestamp_ms, last_timestamp_ms; /* least and largest */
     Column timestamps;
     Cells keys, values;
+    uint32_t values_checksum; /* CRC-32 of the values' first bytes, */
+    Py_ssize_t checked_bytes; /* so many */
     PyObject *headers, *callbacks; /* lists; NULL in narrow ones */
 } Rows;
 
@@ -66,6 +72,9 @@ typedef struct {
 /* Add a record; -1 with an exception, and then nothing has changed. Runs no Python code. */
 int blobmsg_rows_add(Rows *rows, Cell key, Cell value, long long timestamp_ms, PyObject *headers,
                      PyObject *callback);
+
+/* Bring the values' checksum up to their end. Needs no GIL when no record joins any more. */
+void blobmsg_rows_check(Rows *rows);
 
 /* Write the first chunks of a column to a place; returns the place behind. Needs no GIL. */
 char *blobmsg_column_copy(const Column *column, Py_ssize_t chunks, char *place);

@@ -307,29 +307,47 @@ static int is_name(PyObject *found, PyObject *name, const char *text)
            (PyUnicode_CheckExact(found) && PyUnicode_CompareWithASCIIString(found, text) == 0);
 }
 
-/* The key and value of a message that has nothing else; 0 when it is none. Borrowed references: no
- * Python code runs here or in `join`. */
-static int plain_cells(PyObject *message, PyObject **key, PyObject **value)
-{
-    if (!PyDict_CheckExact(message) || PyDict_GET_SIZE(message) != 2)
-        return 0;
-    Py_ssize_t place = 0;
+/* What is in a message of two fields. Borrowed references: no Python code runs while they are used. */
+typedef struct {
     PyObject *names[2], *cells[2];
-    if (!PyDict_Next(message, &place, &names[0], &cells[0]) ||
-        !PyDict_Next(message, &place, &names[1], &cells[1]))
+} Fields;
+
+/* Look into a message; 0 when it has not two fields. */
+static int two_fields(PyObject *message, Fields *fields)
+{
+    Py_ssize_t place = 0;
+    return PyDict_CheckExact(message) && PyDict_GET_SIZE(message) == 2 &&
+           PyDict_Next(message, &place, &fields->names[0], &fields->cells[0]) &&
+           PyDict_Next(message, &place, &fields->names[1], &fields->cells[1]);
+}
+
+/* The key and value of a message that has nothing else; 0 when it is none. */
+static int plain_cells(const Fields *fields, PyObject **key, PyObject **value)
+{
+    int key_place = is_name(fields->names[0], key_name, "key") ? 0 : 1;
+    if (!is_name(fields->names[key_place], key_name, "key") ||
+        !is_name(fields->names[!key_place], value_name, "value"))
         return 0;
-    int key_place = is_name(names[0], key_name, "key") ? 0 : 1;
-    if (!is_name(names[key_place], key_name, "key") ||
-        !is_name(names[!key_place], value_name, "value"))
-        return 0;
-    *key = cells[key_place];
-    *value = cells[!key_place];
+    *key = fields->cells[key_place];
+    *value = fields->cells[!key_place];
     return PyBytes_CheckExact(*key) && PyBytes_GET_SIZE(*key) && PyBytes_CheckExact(*value);
 }
 
-/* Messages wait in memory, not in the cache: fetched before they are needed. */
-#define MESSAGES_AHEAD 8
+/* The same of the message at a place; 0 behind the last one, too. */
+static int message_cells(PyObject *messages, Py_ssize_t place, PyObject **key, PyObject **value)
+{
+    Fields fields;
+    return place < PyList_GET_SIZE(messages) &&
+           two_fields(PyList_GET_ITEM(messages, place), &fields) && plain_cells(&fields, key, value);
+}
+
+/* Messages wait in memory, not in the cache: each thing is fetched before it is needed, first the
+ * dict, then its table, then what is in it. */
+#define DICTS_AHEAD 16
+#define TABLES_AHEAD 8
+#define CELLS_AHEAD 4
 #define LINE_BYTES 64
+#define TABLE_BYTES 128
 #define MAX_AHEAD_BYTES 1024
 
 static void prefetch(const void *start, Py_ssize_t size)
@@ -350,16 +368,32 @@ static PyObject *unusual_places(PyObject *Py_UNUSED(module), PyObject *messages)
         return NULL;
     }
     PyObject *unusual = PyList_New(0);
-    for (Py_ssize_t index = 0; unusual != NULL && index < PyList_GET_SIZE(messages); index++) {
-        if (index + MESSAGES_AHEAD < PyList_GET_SIZE(messages))
-            prefetch(PyList_GET_ITEM(messages, index + MESSAGES_AHEAD), LINE_BYTES);
-        PyObject *key, *value, *message = PyList_GET_ITEM(messages, index);
-        if (plain_cells(message, &key, &value))
-            continue;
-        PyObject *place = PyLong_FromSsize_t(index);
-        if (place == NULL || PyList_Append(unusual, place) < 0)
-            Py_CLEAR(unusual);
-        Py_XDECREF(place);
+    Py_ssize_t count = PyList_GET_SIZE(messages);
+    Fields ring[CELLS_AHEAD];
+    char has_two[CELLS_AHEAD];
+    for (Py_ssize_t index = -CELLS_AHEAD; unusual != NULL && index < count; index++) {
+        Py_ssize_t ahead = index + CELLS_AHEAD;
+        Fields *fields = &ring[ahead % CELLS_AHEAD];
+        char *is_known = &has_two[ahead % CELLS_AHEAD];
+        PyObject *key, *value;
+        if (index >= 0 && !(*is_known && plain_cells(fields, &key, &value))) {
+            PyObject *place = PyLong_FromSsize_t(index);
+            if (place == NULL || PyList_Append(unusual, place) < 0)
+                Py_CLEAR(unusual);
+            Py_XDECREF(place);
+        }
+        if (ahead + DICTS_AHEAD < count)
+            prefetch(PyList_GET_ITEM(messages, ahead + DICTS_AHEAD), LINE_BYTES);
+        if (ahead + TABLES_AHEAD < count && PyDict_Check(PyList_GET_ITEM(messages, ahead + TABLES_AHEAD)))
+            prefetch(((PyDictObject *)PyList_GET_ITEM(messages, ahead + TABLES_AHEAD))->ma_keys,
+                     TABLE_BYTES);
+        if (ahead < count) {
+            *is_known = (char)two_fields(PyList_GET_ITEM(messages, ahead), fields);
+            if (*is_known) {
+                prefetch(fields->cells[0], LINE_BYTES);
+                prefetch(fields->cells[1], LINE_BYTES);
+            }
+        }
     }
     return unusual;
 }
@@ -382,18 +416,20 @@ static PyObject *step_join_messages(RecordStep *self, PyObject *args)
     Py_INCREF(topic);
     LaneFields *full = NULL;
     int joined = 1;
-    while (full == NULL && place < PyList_GET_SIZE(messages)) {
-        PyObject *key, *value, *next_key, *next_value;
-        if (place + 1 < PyList_GET_SIZE(messages) &&
-            plain_cells(PyList_GET_ITEM(messages, place + 1), &next_key, &next_value))
+    PyObject *key, *value;
+    int is_plain = message_cells(messages, place, &key, &value);
+    while (full == NULL && is_plain) {
+        PyObject *next_key, *next_value;
+        is_plain = message_cells(messages, place + 1, &next_key, &next_value);
+        if (is_plain)
             prefetch(PyBytes_AS_STRING(next_value),
                      Py_MIN(PyBytes_GET_SIZE(next_value), MAX_AHEAD_BYTES));
-        joined = plain_cells(PyList_GET_ITEM(messages, place), &key, &value);
-        if (joined)
-            joined = join(self, (TopicFields *)topic, key, value, partition, callback, now_ms, &full);
+        joined = join(self, (TopicFields *)topic, key, value, partition, callback, now_ms, &full);
         if (joined <= 0)
             break;
         place++;
+        key = next_key;
+        value = next_value;
     }
     Py_DECREF(topic);
     if (joined < 0 || (full != NULL && seal(self, full) < 0))

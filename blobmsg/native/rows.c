@@ -227,6 +227,38 @@ static void cells_free(Cells *cells)
     cells->nulls = 0;
 }
 
+/* --- the values' checksum ---------------------------------------------------------------------- */
+
+uint32_t (*blobmsg_crc32)(uint32_t crc, const unsigned char *data, uint32_t size);
+uint32_t (*blobmsg_crc32_combine)(uint32_t first, uint32_t second, int64_t second_size);
+
+/* Values are checked so many bytes at a time, while they are in the processor's cache. */
+#define CHECK_BYTES (16 << 10)
+
+void blobmsg_rows_check(Rows *rows)
+{
+    const Column *values = &rows->values.data;
+    while (rows->checked_bytes < values->size) {
+        const Chunk *chunk = column_chunk(values, rows->checked_bytes);
+        Py_ssize_t inside = rows->checked_bytes - chunk->start;
+        Py_ssize_t part = Py_MIN(chunk->capacity - inside, values->size - rows->checked_bytes);
+        rows->values_checksum = blobmsg_crc32(
+            rows->values_checksum, (const unsigned char *)chunk->data + inside, (uint32_t)part);
+        rows->checked_bytes += part;
+    }
+}
+
+/* (address of zng_crc32, address of zng_crc32_combine): zeros when they are not at hand */
+static PyObject *use_crc32(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    unsigned long long crc32, combine;
+    if (!PyArg_ParseTuple(args, "KK", &crc32, &combine))
+        return NULL;
+    blobmsg_crc32 = combine ? (void *)(uintptr_t)crc32 : NULL;
+    blobmsg_crc32_combine = (void *)(uintptr_t)combine;
+    Py_RETURN_NONE;
+}
+
 /* --- rows -------------------------------------------------------------------------------------- */
 
 int blobmsg_rows_add(Rows *rows, Cell key, Cell value, long long timestamp_ms, PyObject *headers,
@@ -252,6 +284,8 @@ int blobmsg_rows_add(Rows *rows, Cell key, Cell value, long long timestamp_ms, P
     column_write(&rows->timestamps, (const char *)&timestamp, 8);
     cells_write(&rows->keys, key, records);
     cells_write(&rows->values, value, records);
+    if (blobmsg_crc32 && rows->values.data.size - rows->checked_bytes >= CHECK_BYTES)
+        blobmsg_rows_check(rows);
     if (!records || timestamp_ms < rows->first_timestamp_ms)
         rows->first_timestamp_ms = timestamp_ms;
     if (!records || timestamp_ms > rows->last_timestamp_ms)
@@ -500,6 +534,7 @@ static PyObject *drop_unused(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(no
 static PyMethodDef functions[] = {
     {"keep_free", keep_free, METH_O, NULL},
     {"drop_unused", drop_unused, METH_NOARGS, NULL},
+    {"use_crc32", use_crc32, METH_VARARGS, NULL},
     {NULL},
 };
 

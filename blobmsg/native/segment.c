@@ -90,6 +90,13 @@ static char *write_head(const Plan *plan, char *place, Py_ssize_t value_chunks)
     return blobmsg_column_copy(&rows->values.data, value_chunks, place);
 }
 
+/* Bytes behind the values' data. */
+static Py_ssize_t tail_bytes(const Plan *plan)
+{
+    Py_ssize_t size = plan->rows->values.data.size;
+    return padded(size) - size + padded(plan->headers_bytes);
+}
+
 /* All behind the values' data. */
 static void write_tail(const Plan *plan, char *place)
 {
@@ -214,7 +221,7 @@ static int make_pieces(Gathered *gathered)
         views = viewed = 0;
     }
     else {
-        behind = padded(values->size) - values->size + padded(plan->headers_bytes);
+        behind = tail_bytes(plan);
     }
     gathered->copied = copied;
     gathered->pieces = PyTuple_New(1 + views + (behind > 0));
@@ -231,27 +238,32 @@ static int make_pieces(Gathered *gathered)
     return gathered->pieces == NULL ? -1 : 0;
 }
 
-typedef uint32_t (*Crc32)(uint32_t crc, const unsigned char *data, uint32_t size);
+/* The checksum of all pieces, of which the values' is known for the most part. */
+static uint32_t checksum_of(const Plan *plan, const char *head, const char *tail)
+{
+    Rows *rows = plan->rows;
+    Py_ssize_t values = rows->values.data.size, behind = tail_bytes(plan);
+    blobmsg_rows_check(rows);
+    uint32_t checksum =
+        blobmsg_crc32(0, (const unsigned char *)head, (uint32_t)(plan->length - values - behind));
+    checksum = blobmsg_crc32_combine(checksum, rows->values_checksum, values);
+    return blobmsg_crc32(checksum, (const unsigned char *)tail, (uint32_t)behind);
+}
 
-/* Write what is not viewed, and add up the checksum. Needs no GIL: nobody else has the pieces. */
-static void fill_pieces(Gathered *gathered, Crc32 crc32)
+/* Write what is not viewed, and the checksum. Needs no GIL: nobody else has the pieces. */
+static void fill_pieces(Gathered *gathered)
 {
     const Plan *plan = &gathered->plan;
     Py_ssize_t last = PyTuple_GET_SIZE(gathered->pieces) - 1;
     PyObject *head = PyTuple_GET_ITEM(gathered->pieces, 0);
-    PyObject *tail = PyTuple_GET_ITEM(gathered->pieces, last);
-    char *behind = write_head(plan, PyBytes_AS_STRING(head), gathered->copied);
-    if (!last)
-        write_tail(plan, behind);
-    else if (PyBytes_Check(tail))
-        write_tail(plan, PyBytes_AS_STRING(tail));
-    for (Py_ssize_t index = 0; crc32 && index <= last; index++) {
-        PyObject *piece = PyTuple_GET_ITEM(gathered->pieces, index);
-        const Py_buffer *view = PyBytes_Check(piece) ? NULL : PyMemoryView_GET_BUFFER(piece);
-        const void *data = view ? view->buf : PyBytes_AS_STRING(piece);
-        Py_ssize_t size = view ? view->len : PyBytes_GET_SIZE(piece);
-        gathered->checksum = crc32(gathered->checksum, data, (uint32_t)size);
-    }
+    PyObject *tail_piece = PyTuple_GET_ITEM(gathered->pieces, last);
+    char *tail = write_head(plan, PyBytes_AS_STRING(head), gathered->copied);
+    if (last && PyBytes_Check(tail_piece))
+        tail = PyBytes_AS_STRING(tail_piece);
+    if (tail_bytes(plan))
+        write_tail(plan, tail);
+    if (blobmsg_crc32)
+        gathered->checksum = checksum_of(plan, PyBytes_AS_STRING(head), tail);
 }
 
 /* -> [(pieces, length, CRC-32 or None), ...] */
@@ -272,14 +284,13 @@ static PyObject *gathered_list(const Gathered *gathered, Py_ssize_t count, int h
     return result;
 }
 
-/* (((rows, headers), ...), max_bytes, address of zng_crc32 or 0) -> [(pieces, length, CRC-32 or
- * None), ...] of the first ones, up to one that would be empty or over the limit */
+/* (((rows, headers), ...), max_bytes) -> [(pieces, length, CRC-32 or None), ...] of the first ones,
+ * up to one that would be empty or over the limit */
 static PyObject *gather_rows(PyObject *Py_UNUSED(module), PyObject *args)
 {
     PyObject *segments, *result = NULL;
     Py_ssize_t max_bytes, count = 0;
-    unsigned long long address;
-    if (!PyArg_ParseTuple(args, "O!nK", &PyTuple_Type, &segments, &max_bytes, &address))
+    if (!PyArg_ParseTuple(args, "O!n", &PyTuple_Type, &segments, &max_bytes))
         return NULL;
     Gathered *gathered = PyMem_Calloc(PyTuple_GET_SIZE(segments), sizeof *gathered);
     if (gathered == NULL)
@@ -294,12 +305,11 @@ static PyObject *gather_rows(PyObject *Py_UNUSED(module), PyObject *args)
         count++;
     }
     if (can >= 0) {
-        Crc32 crc32 = (Crc32)(uintptr_t)address;
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t index = 0; index < count; index++)
-            fill_pieces(&gathered[index], crc32);
+            fill_pieces(&gathered[index]);
         Py_END_ALLOW_THREADS
-        result = gathered_list(gathered, count, crc32 != NULL);
+        result = gathered_list(gathered, count, blobmsg_crc32 != NULL);
     }
     for (Py_ssize_t index = 0; index < count; index++)
         Py_CLEAR(gathered[index].pieces);

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from blobmsg import producer_setup, producer_topics
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
+from blobmsg.core.producer_core import CHARGE_BYTES_PER_SEGMENT
 from blobmsg.core.segments import SegmentState
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from blobmsg.format.object_key import retention_class
@@ -54,13 +55,14 @@ class Kafka:
 class Directory:
     """Every topic has one partition; it is told when `answers` is set."""
 
-    def __init__(self, *, answers: bool = True) -> None:
+    def __init__(self, *, answers: bool = True, patience_s: float = 0.05) -> None:
         self.answers = threading.Event()
+        self._patience_s = patience_s
         if answers:
             self.answers.set()
 
     def read(self, _topic: str) -> TopicFacts:
-        if not self.answers.wait(0.05):
+        if not self.answers.wait(self._patience_s):
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return TopicFacts(
             destination_zones=("",),
@@ -118,6 +120,20 @@ def test_what_kafkas_full_queue_keeps_waiting_times_out(
     assert told == [KafkaError._MSG_TIMED_OUT] * 20
 
 
+def test_a_record_of_an_unknown_topic_times_out_while_the_cluster_is_asked(
+    start: Callable[..., ProducerPipeline],
+) -> None:
+    told: list[int] = []
+    directory = Directory(answers=False, patience_s=20)
+    pipeline = start(Kafka(is_full=False), directory, **{"message.timeout.ms": 200})
+
+    append(pipeline, b"v", lambda error, _message: told.append(error.code()))
+
+    assert pipeline.flush(1.2) == 0
+    assert told == [KafkaError._MSG_TIMED_OUT]
+    directory.answers.set()
+
+
 def test_inline_bytes_that_kafka_does_not_take_are_bounded(
     start: Callable[..., ProducerPipeline],
 ) -> None:
@@ -132,7 +148,8 @@ def test_inline_bytes_that_kafka_does_not_take_are_bounded(
     with pytest.raises(BufferError):
         fill()
 
-    assert pipeline._memory.held_bytes <= 8192 * 1024 + len(value) + CHARGE_BYTES_PER_RECORD
+    last_bytes = len(value) + CHARGE_BYTES_PER_RECORD + CHARGE_BYTES_PER_SEGMENT
+    assert pipeline._memory.held_bytes <= 8192 * 1024 + last_bytes
     kafka.is_full = False
     assert pipeline.flush(10) == 0
     assert pipeline._memory.held_bytes == 0

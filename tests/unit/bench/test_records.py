@@ -8,9 +8,9 @@ import confluent_kafka
 import pytest
 
 from bench._records import (
-    VALUE_BYTES,
     Tally,
     TallyMaker,
+    Workload,
     differences,
     expected_tally,
     make_records,
@@ -28,39 +28,47 @@ def read_back(records: list[tuple[int, bytes, bytes]]) -> Tally:
 
 
 def produced(count: int) -> list[tuple[int, bytes, bytes]]:
-    keys, values = make_records(count, seed=3)
+    keys, values = make_records(count, Workload(seed=3))
     return [
         (zlib.crc32(key) % PARTITIONS, key, value) for key, value in zip(keys, values, strict=True)
     ]
 
 
 def expected(count: int) -> Tally:
-    return expected_tally(*make_records(count, seed=3), PARTITIONS)
+    return expected_tally(*make_records(count, Workload(seed=3)), PARTITIONS)
 
 
 def test_same_seed_gives_same_records_and_another_seed_others() -> None:
-    assert make_records(1500, seed=1) == make_records(1500, seed=1)
-    assert make_records(1500, seed=1)[1][0] != make_records(1500, seed=2)[1][0]
+    one, other = Workload(seed=1), Workload(seed=2)
+
+    assert make_records(1500, one) == make_records(1500, one)
+    assert make_records(1500, one)[1][0] != make_records(1500, other)[1][0]
 
 
-def test_fewer_records_are_a_prefix_of_more() -> None:
-    keys, values = make_records(3000, seed=1)
+@pytest.mark.parametrize("is_text", [False, True])
+@pytest.mark.parametrize("value_bytes", [100, 1024, 3_000_000])
+def test_fewer_records_are_a_prefix_of_more(value_bytes: int, is_text: bool) -> None:
+    workload = Workload(value_bytes, is_text)
+    keys, values = make_records(30, workload)
 
-    assert make_records(1000, seed=1) == (keys[:1000], values[:1000])
+    assert make_records(10, workload) == (keys[:10], values[:10])
+    assert {len(value) for value in values} == {value_bytes}
 
 
-def test_values_are_1_kib_all_different_and_do_not_compress() -> None:
-    keys, values = make_records(3000, seed=1)
+@pytest.mark.parametrize(("is_text", "least", "most"), [(False, 0.999, 1.01), (True, 0.1, 0.4)])
+def test_values_are_all_different_and_text_alone_compresses(
+    is_text: bool, least: float, most: float
+) -> None:
+    keys, values = make_records(3000, Workload(is_text=is_text))
 
-    assert {len(value) for value in values} == {VALUE_BYTES}
     assert len(set(values)) == len(set(keys)) == 3000
     joined = b"".join(values)
-    assert len(zlib.compress(joined)) > len(joined) * 0.999
+    assert least < len(zlib.compress(joined)) / len(joined) < most
 
 
 def test_expected_partition_is_the_one_of_librdkafka() -> None:
     key = b"00000007"
-    counts = expected_tally([key], [b"x" * VALUE_BYTES], PARTITIONS).counts
+    counts = expected_tally([key], [b"x" * 1024], PARTITIONS).counts
 
     assert counts.index(1) == confluent_kafka.consistent(key, PARTITIONS)
 
@@ -142,7 +150,7 @@ def test_offsets_that_do_not_grow_are_found() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 1023, 1024, 1025])
 def test_the_count_is_exact_around_a_block(count: int) -> None:
-    keys, values = make_records(count, seed=1)
+    keys, values = make_records(count, Workload())
 
     assert len(keys) == len(values) == count
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from blobmsg.core.events import EncodeInline, Notify, ReadTopic, Report, UploadBatch
-from blobmsg.core.producer_core import BufferMemory
+from blobmsg.core.producer_core import CHARGE_BYTES_PER_SEGMENT, BufferMemory
 from blobmsg.core.segments import (
     Batch,
     Route,
@@ -200,15 +202,34 @@ def test_records_are_held_until_they_are_reported() -> None:
     made.append(b"12345", key=b"k", callback=heard)
     (segment,) = sealed(made)
     memory = made.core.memory
-    assert (memory.records, memory.held_bytes) == (1, 6 + CHARGE_BYTES_PER_RECORD)
+    charge = 6 + CHARGE_BYTES_PER_RECORD + CHARGE_BYTES_PER_SEGMENT
+    assert (memory.records, memory.held_bytes) == (1, charge)
 
     made.core.object_encoded(batch_of(segment), [segment], 80)
     # The callback wants the record back.
-    assert memory.held_bytes == 6 + CHARGE_BYTES_PER_RECORD + 80
+    assert memory.held_bytes == charge + 80
     made.core.object_released(batch_of(segment), 80)
-    assert memory.held_bytes == 6 + CHARGE_BYTES_PER_RECORD
+    assert memory.held_bytes == charge
     made.core.records_reported([segment])
     assert (memory.records, memory.held_bytes) == (0, 0)
+
+
+def test_the_charge_covers_segments_of_one_record_each() -> None:
+    made, segments = bench(), []
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(500):
+            key = b"%d" % number
+            for partition in range(3):
+                made.append(b"", key=key, partition=partition, headers=[("h", key)])
+            segments += sealed(made)
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+    assert len(segments) == 1500
+    assert 0.2 * made.core.memory.held_bytes <= held <= made.core.memory.held_bytes
 
 
 def test_records_nobody_waits_for_live_on_in_their_object_alone() -> None:
@@ -219,7 +240,7 @@ def test_records_nobody_waits_for_live_on_in_their_object_alone() -> None:
 
     made.core.object_encoded(batch_of(segment), [segment], 80)
 
-    assert made.core.memory.held_bytes == 80 + 1024  # and what is left of the segment
+    assert made.core.memory.held_bytes == 80 + CHARGE_BYTES_PER_SEGMENT
     assert segment.rows.values == []
     made.core.object_released(batch_of(segment), 80)
     made.core.records_reported([segment])
@@ -261,8 +282,8 @@ def test_inline_bytes_are_held_until_the_report() -> None:
     inline_encoded(made, silent, 50)
 
     assert memory.inline_bytes == 150
-    # Small ones leave as much as they took.
-    assert memory.records_bytes == 2 * (1 + CHARGE_BYTES_PER_RECORD)
+    # The callback wants its record back.
+    assert memory.records_bytes == 2 * CHARGE_BYTES_PER_SEGMENT + 1 + CHARGE_BYTES_PER_RECORD
     made.core.records_reported([loud, silent])
     assert (memory.records, memory.held_bytes) == (0, 0)
 

@@ -1,0 +1,200 @@
+"""Records of other sizes, more partitions, compression: blobmsg beside the stock client.
+
+    python -m bench.workloads            # or: make bench-workloads
+    python -m bench.workloads --only 100
+
+As `bench.throughput` measures, without its sweeps: stock at the best of that bench's sweep, with
+room for small records; ours at its defaults and with batches of 64 MiB, all by `produce_batch`.
+Consuming is `consume(1000)`. Every record is read back, hashed and compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+_ROOT = Path(__file__).resolve().parents[1]
+if not __package__:  # run by its path
+    sys.path[0] = str(_ROOT)
+
+from bench._cluster import PieceFailed, open_cluster  # noqa: E402
+from bench._plan import (  # noqa: E402
+    CONSUMERS,
+    DURABLE,
+    MEBIBYTE,
+    ProduceVariant,
+    medians_of,
+    stock_settings,
+)
+from bench._records import Workload  # noqa: E402
+from bench._report import machine, markdown_table, replace_section, table  # noqa: E402
+from bench._rounds import Rounds, WrongRecords  # noqa: E402
+from blobmsg.lab import LabError  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench._cluster import Cluster
+
+__all__ = ["CASES", "Case", "main"]
+
+_SECTION = "bench/workloads.py"
+_RESULTS = _ROOT / "docs" / "results.md"
+_OUT = _ROOT / "bench" / "out"
+# A queue of 100,000 records of 100 bytes would be 10 MB, and a batch of 10,000 one.
+_MANY_RECORDS = {"queue.buffering.max.messages": 2_000_000}
+_BY_BATCH = [consumer for consumer in CONSUMERS if consumer.call == "consume"]
+_HEADERS = (
+    *("workload", "stock MiB/s", "blobmsg", "64 MiB batches", "times stock"),
+    *("producer CPU, stock's times ours", "brokers' CPU, stock's times ours", "tx_bytes/payload"),
+    "consumer CPU, times stock's",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of records.
+
+    Attributes:
+        name: In tables.
+        workload: The records.
+        codec: `compression.type` of both clients.
+    """
+
+    name: str
+    workload: Workload
+    codec: str = "none"
+
+    def producers(self) -> tuple[ProduceVariant, ...]:
+        """Stock, our defaults, and ours with larger batches."""
+        common = {**DURABLE, **_MANY_RECORDS, "compression.type": self.codec}
+        stock = {**stock_settings(500, 4 * MEBIBYTE), "batch.num.messages": 1_000_000}
+        large = {"blobmsg.batch.size.bytes": 64 * MEBIBYTE}
+        return (
+            ProduceVariant("stock", "stock", "produce_batch", settings={**stock, **common}),
+            ProduceVariant("blobmsg", "blobmsg", "produce_batch", settings=common),
+            ProduceVariant("64 MiB", "blobmsg", "produce_batch", settings={**common, **large}),
+        )
+
+
+CASES = (
+    Case("100 B", Workload(100)),
+    Case("1 KiB", Workload()),
+    Case("10 KiB", Workload(10 << 10)),
+    Case("1 MiB", Workload(MEBIBYTE)),
+    Case("1 KiB, 120 partitions", Workload(partitions=120)),
+    Case("1 KiB of JSON", Workload(is_text=True)),
+    Case("1 KiB of JSON, lz4", Workload(is_text=True), "lz4"),
+    Case("1 KiB of JSON, zstd", Workload(is_text=True), "zstd"),
+)
+
+
+def _measure(cluster: Cluster, case: Case, mebibytes: int, number_of_rounds: int) -> Rounds:
+    rounds = Rounds(
+        cluster,
+        records=case.workload.records_of(mebibytes),
+        workload=case.workload,
+        rounds=number_of_rounds,
+        report=lambda line: print(f"{case.name:22} {line}", flush=True),
+    )
+    stock, ours, large = case.producers()
+    rounds.warm_up(stock)
+    rounds.produce((stock, ours, large))
+    rounds.consume(stock, ours, _BY_BATCH)
+    return rounds
+
+
+def _row(case: Case, medians: dict[str, dict[str, dict[str, float]]]) -> list[str]:
+    produce, consume = medians["produce"], medians["consume"]
+    stock, ours, large = produce["stock"], produce["blobmsg"], produce["64 MiB"]
+    best = max(ours, large, key=lambda figures: figures["mib_per_s"])
+
+    def saved(figure: str) -> str:
+        return f"{stock[figure] / best[figure]:.1f}" if best.get(figure) else "-"
+
+    read = {name.split(",")[0]: figures for name, figures in consume.items()}
+    return [
+        case.name,
+        *(f"{figures['mib_per_s']:.0f}" for figures in (stock, ours, large)),
+        f"{best['mib_per_s'] / stock['mib_per_s']:.1f}",
+        saved("cpu_us_per_record"),
+        saved("brokers_cpu_s_per_gib"),
+        f"1/{1 / best['tx_share']:.0f}",
+        f"{read['blobmsg']['cpu_us_per_record'] / read['stock']['cpu_us_per_record']:.2f}",
+    ]
+
+
+def _section(about: dict[str, str], mebibytes: int, rounds: int, rows: list[list[str]]) -> str:
+    facts = "\n".join(f"- {name}: {fact}" for name, fact in about.items())
+    return (
+        "## Other records, more partitions, compression\n\n"
+        f"{mebibytes} MiB per piece, medians of {rounds} alternating rounds. The ratios are of "
+        f"the faster of our two.\n\n{facts}\n\n{markdown_table(_HEADERS, rows)}"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the cases and print the table.
+
+    Returns:
+        0, 1 when a record is wrong, 2 when it could not run, 130 after Ctrl-C.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.workloads",
+        description="Record sizes, partitions and codecs: blobmsg beside the stock client.",
+    )
+    parser.add_argument("--mib", type=int, default=256, help="payload of each piece (256)")
+    parser.add_argument("--rounds", type=int, default=2, help="measurements of each variant (2)")
+    parser.add_argument("--only", metavar="TEXT", help="only cases whose name has this in it")
+    parser.add_argument("--update-results", action="store_true", help="write docs/results.md")
+    arguments = parser.parse_args(argv)
+    cases = [case for case in CASES if (arguments.only or "") in case.name]
+    if not cases or min(arguments.mib, arguments.rounds) < 1:
+        parser.error(f"--mib and --rounds are positive, --only is of {[c.name for c in CASES]}")
+    if arguments.update_results and arguments.only:
+        parser.error("--update-results needs a whole run: drop --only")
+    about = {
+        "command": f"python -m bench.workloads --mib {arguments.mib} --rounds {arguments.rounds}",
+        **machine(),
+    }
+    rows: list[list[str]] = []
+    results: dict[str, Any] = {"about": about}
+    try:
+        with open_cluster() as cluster:
+            for case in cases:
+                runs = _measure(cluster, case, arguments.mib, arguments.rounds).runs
+                medians = {
+                    section: {name: medians_of(figures) for name, figures in variants.items()}
+                    for section, variants in runs.items()
+                }
+                results[case.name] = runs
+                rows.append(_row(case, medians))
+                print(table(_HEADERS, rows), flush=True)
+    except KeyboardInterrupt:
+        print("\nstopped; servers, topics and objects are gone", file=sys.stderr)
+        return 130
+    except WrongRecords as error:
+        print(f"WRONG RECORDS: {error}", file=sys.stderr)
+        return 1
+    except (LabError, PieceFailed) as error:
+        print(f"the bench could not run: {error}", file=sys.stderr)
+        return 2
+    _OUT.mkdir(exist_ok=True)
+    out = _OUT / f"workloads-{time.strftime('%Y%m%d-%H%M%S')}.json"
+    out.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    print(f"\nall figures: {out.relative_to(_ROOT)}")
+    if arguments.update_results:
+        page = _RESULTS.read_text(encoding="utf-8")
+        section = _section(about, arguments.mib, arguments.rounds, rows)
+        _RESULTS.write_text(replace_section(page, _SECTION, section), encoding="utf-8")
+        print(f"written: {_RESULTS.relative_to(_ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
