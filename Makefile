@@ -9,6 +9,8 @@ STAMP := $(VENV)/.installed
 # make demo STACK=real runs it on three brokers and MinIO.
 STACK ?= mock
 ARGS ?=
+# Processes that test side by side, each with servers of its own (3 GiB); 0: all in one.
+JOBS ?= 2
 
 # In CI a missing tool is an error; elsewhere the tests that need it are skipped by name.
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
@@ -53,7 +55,7 @@ parts: $(STAMP)
 	$(BIN)/blobmsg dev install $(IF_POSSIBLE)
 
 test: $(STAMP) parts ## everything, on real Kafka and S3
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 planted: $(STAMP) parts ## guarantees broken on purpose: the tests must notice (ARGS="14 22")
 	$(BIN)/python tools/planted.py $(ARGS)

@@ -274,7 +274,9 @@ def _idempotence(view: KafkaView) -> dict[str, Any]:
     return ours
 
 
-_LINGER_MAX_MS: Final = 5  # librdkafka's default
+# What is handed over between two flushes of the inner producer is one batch for each partition: so
+# it must not leave by itself, however long our thread is held up. Flushing ends the lingering.
+_LINGER_MS: Final = 1000
 
 
 def _inner_times(settings: Settings, view: KafkaView) -> dict[str, Any]:
@@ -283,14 +285,8 @@ def _inner_times(settings: Settings, view: KafkaView) -> dict[str, Any]:
     budget = TimeBudget.of(settings, view)
     inner_ms = budget.inner_message_timeout_ms
     times: dict[str, Any] = {"message.timeout.ms": inner_ms}
-    # What leaves for a partition comes in waves that are one batch each, and the next waits for the
-    # answers of the last: a longer linger fills no batch, it only delays. And librdkafka insists on
-    # linger < timeout; the user's is smaller than T but maybe not than T/2.
-    linger_ms = min(view.linger_ms, _LINGER_MAX_MS)
-    if inner_ms:
-        linger_ms = min(linger_ms, inner_ms / 2)
-    if view.is_set("linger.ms") and linger_ms < view.linger_ms:
-        times["linger.ms"] = linger_ms
+    # librdkafka insists on linger < timeout.
+    times["linger.ms"] = min(_LINGER_MS, inner_ms / 2) if inner_ms else _LINGER_MS
     return times
 
 

@@ -53,8 +53,9 @@ __all__ = ["ProducerPipeline"]
 logger = logging.getLogger("blobmsg.producer")
 
 # How long the notifier thread gives itself to Kafka before it looks for new work; it is a delay
-# only for what becomes ready while something else is in flight.
-_POLL_SLICE_S: Final = 0.005
+# only for what becomes ready while something else is in flight. It flushes and does not poll, for
+# nothing leaves otherwise: see `inner_config`.
+_FLUSH_SLICE_S: Final = 0.005
 # Longest sleep of an idle notifier thread: statistics and errors of the inner client wait so long.
 _IDLE_S: Final = 0.2
 
@@ -405,10 +406,10 @@ class ProducerPipeline:
                 self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))
                 due_ms = self._core.next_tick_ms()
             if not self._outbox.send():
-                self._inner.poll(_POLL_SLICE_S)
+                self._inner.flush(_FLUSH_SLICE_S)
             wait_s = _IDLE_S if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
             if self._outbox.in_flight:
-                self._inner.poll(max(0.0, min(_POLL_SLICE_S, wait_s)))
+                self._inner.flush(max(0.001, min(_FLUSH_SLICE_S, wait_s)))
             elif self._outbox.is_empty and self._purges.empty():
                 self._wake.wait(min(_IDLE_S, wait_s))
                 self._inner.poll(0)

@@ -62,6 +62,6 @@ def create_producer_core(settings: Settings, view: KafkaView, producer_id: bytes
         batcher,
         Notifier(KafkaError(KafkaError._MSG_TIMED_OUT), refuses_batch, refuses_keyless),
         memory,
-        KafkaPresence(AWAY_AFTER_MS + int(view.linger_ms)),
+        KafkaPresence(AWAY_AFTER_MS),
         inline_max_bytes=inline_max_bytes,
     )

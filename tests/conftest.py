@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _source = pytest.StashKey[StackSource]()
-_without_stack = pytest.StashKey[list[str]]()
+_NO_STACK = "no real Kafka and S3"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -46,7 +46,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     if config.option.collectonly or not any(_needs_stack(item) for item in session.items):
         return
-    config.stash[_without_stack] = []
     try:
         source = config.stash[_source] = find_source(os.environ)
     except lab.LabError as error:
@@ -56,15 +55,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         lab.install_parts(lambda text: print(f"\n{text}", flush=True))  # noqa: T201
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    names = config.stash.get(_without_stack, [])
-    if names:
-        reason = config.stash[_source].missing
-        terminalreporter.section("SKIPPED: no real Kafka and S3", red=True, bold=True)
-        terminalreporter.write_line(reason)
-        for name in names:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    # From the reports and not from the tests: those may have run in other processes (-n).
+    skipped = [
+        (report.nodeid, report.longrepr[2])
+        for report in terminalreporter.stats.get("skipped", ())
+        if isinstance(report.longrepr, tuple) and _NO_STACK in report.longrepr[2]
+    ]
+    if skipped:
+        terminalreporter.section(f"SKIPPED: {_NO_STACK}", red=True, bold=True)
+        for reason in {reason for _, reason in skipped}:
+            terminalreporter.write_line(reason)
+        for name, _ in skipped:
             terminalreporter.write_line(f"  not run: {name}")
 
 
@@ -86,9 +88,8 @@ def stack(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> lab.St
     missing = pytestconfig.stash[_source].missing
     if missing:
         if is_ci(os.environ):
-            pytest.fail(f"no real Kafka and S3 in CI: {missing}", pytrace=False)
-        pytestconfig.stash[_without_stack].append(request.node.nodeid)
-        pytest.skip(f"no real Kafka and S3: {missing}")
+            pytest.fail(f"{_NO_STACK} in CI: {missing}", pytrace=False)
+        pytest.skip(f"{_NO_STACK}: {missing}")
     found: lab.Stack = request.getfixturevalue("session_stack")
     return found
 

@@ -26,8 +26,7 @@ class KafkaPresence:
     """Threads: under the producer's lock.
 
     Args:
-        away_after_ms: How long a doubt lasts until Kafka counts as away; more than `linger.ms`,
-            during which nothing is acknowledged.
+        away_after_ms: How long a doubt lasts until Kafka counts as away.
     """
 
     def __init__(self, away_after_ms: int = AWAY_AFTER_MS) -> None:

@@ -39,8 +39,8 @@ __all__ = ["Notifier"]
 # While deadlines pass in numbers (the store is down), the queues are looked through this often at
 # most. A report may be late by so much; a notification never is, its turn checks the deadline.
 _SCAN_EVERY_MS: Final = 100
-# Limits of a wave. librdkafka makes one batch of what is handed over within `linger.ms` (5), which
-# is about 1,500 records by the shell's loop, and ends it at `batch.size` (1,000,000).
+# Limits of a wave. librdkafka makes one batch of what is handed over between two flushes, and ends
+# it at `batch.size` (1,000,000).
 WAVE_MESSAGES: Final = 1000
 WAVE_BYTES: Final = 500_000
 # What a message of a wave takes besides the record or inline segment in it.

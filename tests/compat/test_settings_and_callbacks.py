@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import TopicPartition
 
+from tests.helpers.quotas import slow_client
 from tests.helpers.records import Reports, flush, read, wait_until
 
 if TYPE_CHECKING:
@@ -130,6 +131,29 @@ def test_stats_cb_and_error_cb_run_in_poll(readers: Both, kind: str) -> None:
     before, of_what, names, _ = readers.agree(case)
     assert (before, of_what) == (0, kind)
     assert names == {"_TRANSPORT", "_ALL_BROKERS_DOWN"}
+
+
+def test_throttle_cb_hears_of_a_quota(both: Both) -> None:
+    client_id = f"slow-{uuid.uuid4().hex}"
+
+    def case(side: Side) -> Any:
+        heard: list[Any] = []
+        more = {"client.id": client_id, "throttle_cb": heard.append}
+        with side.producer(more) as producer:
+            topic = side.topic()
+
+            def produce_one() -> None:
+                producer.produce(topic, bytes(1000))
+                flush(producer)
+
+            # Some events say that it is over.
+            wait_until(lambda: any(e.throttle_time > 0 for e in heard), "it", serve=produce_one)
+        return [
+            (type(e).__name__, e.broker_id in (1, 2, 3), bool(e.broker_name)) for e in heard[:1]
+        ]
+
+    with slow_client(both.stock.conf["bootstrap.servers"], client_id, 100):
+        assert both.agree(case) == [("ThrottleEvent", True, True)]
 
 
 @_KINDS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,37 @@ def test_a_member_alone_hears_of_assignment_and_revocation(
 
     _, heard, _ = readers.agree(case)
     assert heard[:2] == [("assign", True, [0, 1]), ("revoke", True, [0, 1])]
+
+
+@pytest.mark.slow
+def test_a_member_that_polls_too_seldom_is_told_and_gets_its_partitions_anew(
+    readers: Both, filled: Filled
+) -> None:
+    def case(side: Side) -> Any:
+        rebalances = _Rebalances()
+        errors: list[str] = []
+        group = _group(**{"max.poll.interval.ms": 6000, "enable.auto.commit": False})
+        with side.consumer(group) as consumer:
+            rebalances.subscribe(consumer, filled(side))
+            values = sorted(message.value() for message in read(consumer, 20))
+            time.sleep(7)  # what the test is about
+
+            again: list[bytes] = []
+
+            def poll() -> None:
+                message = consumer.poll(0.1)
+                if message is not None and message.error() is not None:
+                    errors.append(message.error().name())
+                elif message is not None:
+                    again.append(message.value())
+
+            wait_until(lambda: len(again) == 20, "all once more", serve=poll)
+        return values == sorted(again), errors, rebalances.heard
+
+    is_all_there, errors, heard = readers.agree(case)
+    assert is_all_there
+    assert errors == ["_MAX_POLL_EXCEEDED"]
+    assert [what for what, _, _ in heard] == ["assign", "lost", "assign", "revoke"]
 
 
 def test_unsubscribe_gives_back_and_subscribe_takes_again(readers: Both, filled: Filled) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 from blobmsg import BlobConsumer
 
 may_raise = False
+is_saying = False
+heard_meanwhile = 0
 
 
 def main() -> None:
@@ -81,11 +83,25 @@ def _attempt(call: Any) -> None:
 def _on_ctrl_c(_number: int, _frame: object) -> None:
     if may_raise:
         raise KeyboardInterrupt
-    _say("interrupted")  # outside of the client's calls: not what is tested
+    # Outside of the client's calls: not what is tested.
+    global heard_meanwhile
+    if is_saying:
+        heard_meanwhile += 1
+    else:
+        _say("interrupted")
 
 
 def _say(event: str, **facts: Any) -> None:
-    os.write(1, (json.dumps({"event": event, **facts}) + "\n").encode())
+    """Write a line whole: a signal may end a long write early, and have something to say itself."""
+    global is_saying, heard_meanwhile
+    line = (json.dumps({"event": event, **facts}) + "\n").encode()
+    is_saying = True
+    while line:
+        line = line[os.write(1, line) :]
+    is_saying = False
+    while heard_meanwhile:
+        heard_meanwhile -= 1
+        _say("interrupted")
 
 
 if __name__ == "__main__":

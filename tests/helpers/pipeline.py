@@ -54,6 +54,8 @@ class AcknowledgingKafka:
             self._pause.wait(timeout)
         return len(due)
 
+    flush = poll
+
 
 class Directory:
     """Every topic has a few partitions."""

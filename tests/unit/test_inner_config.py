@@ -96,7 +96,7 @@ def test_a_transactional_producer_splits_its_transactions_timeout() -> None:
 def test_the_inner_producer_is_idempotent_with_half_of_the_time() -> None:
     assert inner_producer({"bootstrap.servers": "b:1", "linger.ms": 3}) == {
         "bootstrap.servers": "b:1",
-        "linger.ms": 3,
+        "linger.ms": 1000,
         "enable.idempotence": True,
         "acks": -1,
         "message.timeout.ms": 150_000,
@@ -195,16 +195,14 @@ def test_a_backpressure_threshold_that_idempotence_forbids_is_dropped() -> None:
     assert "queue.buffering.backpressure.threshold" not in inner
 
 
-def test_a_linger_that_half_of_the_time_can_not_hold_is_shortened() -> None:
-    inner = inner_producer({"message.timeout.ms": 8, "linger.ms": 7})
+def test_what_is_handed_over_waits_for_the_flush_that_follows_it() -> None:
+    assert inner_producer({})["linger.ms"] == 1000
+    assert inner_producer({"queue.buffering.max.ms": 0}) == inner_producer({})
 
-    confluent_kafka.Producer(inner)
-    assert inner["message.timeout.ms"] == 4
-    assert inner["linger.ms"] == 2
-
-
-def test_a_long_linger_fills_no_batch_and_is_shortened() -> None:
-    assert inner_producer({"linger.ms": 500})["linger.ms"] == 5
+    short = inner_producer({"message.timeout.ms": 8, "linger.ms": 7})
+    confluent_kafka.Producer(short)
+    assert short["message.timeout.ms"] == 4
+    assert short["linger.ms"] == 2
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ class Kafka:
             self._pause.wait(timeout)
         return len(due)
 
+    flush = poll
+
 
 class Directory:
     """Every topic has one partition; it is told when `answers` is set."""
