@@ -9,8 +9,9 @@ STAMP := $(VENV)/.installed
 # make demo STACK=real runs it on three brokers and MinIO.
 STACK ?= mock
 ARGS ?=
-# Processes that test side by side, each with servers of its own (3 GiB); 0: all in one.
-JOBS ?= 2
+# Processes that test side by side, each with servers of its own (3 GiB); 0: all in one, as on
+# servers that the environment names: tests break them and heal them.
+JOBS ?= $(if $(BLOBMSG_DEV_STACK)$(BLOBMSG_DEV_BOOTSTRAP),0,2)
 
 # In CI a missing tool is an error; elsewhere the tests that need it are skipped by name.
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)

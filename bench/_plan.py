@@ -223,6 +223,12 @@ def judge(medians: Mapping[str, Mapping[str, Figures]]) -> list[Requirement]:
         ]
         return _ratio(ours.get("mib_per_s"), max(ceilings, default=None))
 
+    def cpu_saved(stocks: str, ours: str) -> float | None:
+        return _ratio(
+            produce.get(stocks, {}).get("cpu_us_per_record"),
+            produce.get(ours, {}).get("cpu_us_per_record"),
+        )
+
     def cpu_ratio(call: str) -> float | None:
         return _ratio(
             consume.get(f"blobmsg, {call}", {}).get("cpu_us_per_record"),
@@ -260,6 +266,24 @@ def judge(medians: Mapping[str, Mapping[str, Figures]]) -> list[Requirement]:
             defaults.get("tx_share"),
             False,
             "{:.5f}",
+        ),
+        Requirement(
+            "producing, client CPU, stock's best, times our best",
+            2.0,
+            cpu_saved("stock, best", "blobmsg, best"),
+            True,
+        ),
+        Requirement(
+            "producing, client CPU, stock's defaults, times ours",
+            3.0,
+            cpu_saved("stock, defaults", "blobmsg"),
+            True,
+        ),
+        Requirement(
+            "producing with callbacks, client CPU, stock's best, times our defaults",
+            1.0,
+            cpu_saved("stock, best, callbacks", "blobmsg, callbacks"),
+            True,
         ),
         Requirement(
             "consume(1000), CPU per record, times stock's", 1.3, cpu_ratio("consume(1000)"), False

@@ -56,7 +56,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m bench.throughput",
         description="Throughput and CPU of blobmsg beside the stock client, on real servers.",
     )
-    parser.add_argument("--mib", type=int, help="payload of each piece (512; quick: 64)")
+    parser.add_argument("--mib", type=int, help="payload of each piece (1024; quick: 64)")
     parser.add_argument("--sweep-mib", type=int, help="payload of a cell (128; quick: 32)")
     parser.add_argument("--rounds", type=int, help="measurements of each variant (3; quick: 1)")
     parser.add_argument("--seed", type=int, default=1, help="of the records")
@@ -83,7 +83,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     arguments = parser.parse_args(argv)
     quick = arguments.quick
-    arguments.mib = arguments.mib or (64 if quick else 512)
+    arguments.mib = arguments.mib or (64 if quick else 1024)
     arguments.sweep_mib = arguments.sweep_mib or (32 if quick else 128)
     arguments.rounds = arguments.rounds or (1 if quick else 3)
     if min(arguments.mib, arguments.sweep_mib, arguments.rounds) < 1:

@@ -50,9 +50,9 @@ _OUT = _ROOT / "bench" / "out"
 _MANY_RECORDS = {"queue.buffering.max.messages": 2_000_000}
 _BY_BATCH = [consumer for consumer in CONSUMERS if consumer.call == "consume"]
 _HEADERS = (
-    *("workload", "stock MiB/s", "blobmsg", "64 MiB batches", "times stock"),
-    *("producer CPU, stock's times ours", "brokers' CPU, stock's times ours", "tx_bytes/payload"),
-    "consumer CPU, times stock's",
+    *("workload", "stock MiB/s", "blobmsg", "64 MiB batches", "MiB/s, ours / stock"),
+    *("producer CPU, stock / ours", "brokers' CPU, stock / ours", "tx_bytes / payload"),
+    "consumer CPU, ours / stock",
 )
 
 

@@ -160,8 +160,7 @@ def inner_producer_config(
         **_idempotence(view),
         **_inner_times(settings, view),
     }
-    # Read by confluent-kafka's own report callback, which is replaced.
-    dropped = {*_PRODUCER_CALLBACKS, "delivery.report.only.error"}
+    dropped = {*_PRODUCER_CALLBACKS, *_UNUSED}
     return {
         **without(user_conf, {*dropped, *ours}),
         **{name: value for name, value in ours.items() if value is not None},
@@ -274,8 +273,11 @@ def _idempotence(view: KafkaView) -> dict[str, Any]:
     return ours
 
 
+# The first is read by confluent-kafka's own report callback, which is replaced; the others would
+# cut what is handed over together.
+_UNUSED: Final = ("delivery.report.only.error", "batch.size", "batch.num.messages")
 # What is handed over between two flushes of the inner producer is one batch for each partition: so
-# it must not leave by itself, however long our thread is held up. Flushing ends the lingering.
+# it must not leave by itself while our thread is held up. Flushing ends the lingering.
 _LINGER_MS: Final = 1000
 
 
@@ -306,7 +308,7 @@ def _let_stock_judge(user_conf: Mapping[str, Any], *, is_consumer: bool) -> None
         if key in callbacks:
             # Not the user's object: a client that fails to start must not keep it alive.
             judged[key] = _ignore if callable(value) else value
-        elif canonical_name(key) in INTERPRETED_NAMES or key == "delivery.report.only.error":
+        elif canonical_name(key) in INTERPRETED_NAMES or key in _UNUSED:
             judged[key] = value
     stock_class = StockConsumer if is_consumer else StockProducer
     try:

@@ -72,8 +72,8 @@ class Outbox:
         producer_id: 16 bytes, for notifications.
         counters: The pipeline's; counts what is handed over.
 
-    Threads: `add` under the lock; all else the notifier thread, which also polls the inner
-    producer, so that answers come in it.
+    Threads: `add` under the lock; all else the notifier thread, which also flushes the
+    inner producer, so that answers come in it.
     """
 
     def __init__(

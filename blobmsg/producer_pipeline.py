@@ -6,7 +6,7 @@ them. Decides nothing about batches, order or memory.
 
 Threads: `record_step`, `record_path`, `serve`, `flush`, `purge` any; uploads by `Uploader`'s;
 topics are read by the one of `ProducerTopics`; the notifier thread alone calls the inner producer's
-`produce` (`Outbox`), `purge` and `poll`.
+`produce` (`Outbox`), `purge`, `flush` and `poll`.
 Lock order: `_core_lock` is the only lock; nothing is called out while it is held.
 """
 

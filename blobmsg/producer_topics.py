@@ -14,6 +14,7 @@ import random
 import threading
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -29,7 +30,7 @@ from blobmsg.reentrant import CoreLock, Wakeup
 from blobmsg.topic_directory import TopicDirectory, TopicFacts, UnknownTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from blobmsg.clock import Clock
     from blobmsg.core.producer_core import ProducerCore
@@ -56,6 +57,10 @@ _RETRY_MAX_S: Final = 5.0
 _INCOMPLETE_REFRESH_MS: Final = 30_000
 # While Kafka may be away, a topic is read so often to hear when it is back.
 _PROBE_EVERY_MS: Final = 1000
+# Records of a topic that time out in one step, under the lock; as many again in the next.
+_FAILED_AT_ONCE: Final = 10_000
+# Of a segment of such records: they are copied into it before they are let go.
+_FAILED_BYTES: Final = 4 << 20
 # Longest sleep of the metadata thread: a Kafka that may be away is noticed as late as that.
 _IDLE_S: Final = 1.0
 
@@ -216,7 +221,7 @@ class ProducerTopics:
     def purge(self, error: KafkaError) -> None:
         """Fail what waits."""
         for topic in self.by_name.values():
-            self._fail_all(topic, error)
+            self._fail(topic, len(topic.waiting), error)
 
     def time_out_waiting(self, now_ms: int) -> None:
         """Fail what has waited for too long.
@@ -226,10 +231,14 @@ class ProducerTopics:
         timeout_ms = self._view.message_timeout_ms
         if not timeout_ms:
             return
-        for name, topic in self.by_name.items():
-            while topic.waiting and topic.waiting[0].opened_ms <= now_ms - timeout_ms:
-                record = topic.waiting.popleft()
-                self._fail(name, record, KafkaError(KafkaError._MSG_TIMED_OUT))
+        for topic in self.by_name.values():
+            overdue = takewhile(
+                lambda record: record.opened_ms <= now_ms - timeout_ms,
+                islice(topic.waiting, _FAILED_AT_ONCE),
+            )
+            count = sum(1 for _ in overdue)
+            if count:
+                self._fail(topic, count, KafkaError(KafkaError._MSG_TIMED_OUT))
 
     def seal_when_known(self) -> None:
         """Seal what waits as soon as it has a lane: the buffer is full, or somebody flushes."""
@@ -248,7 +257,8 @@ class ProducerTopics:
                 record.key, lanes.partition_count, now_ms, topic.unavailable
             )
         elif not 0 <= partition < lanes.partition_count:
-            self._fail(lanes.topic, record, KafkaError(KafkaError._UNKNOWN_PARTITION))
+            error = KafkaError(KafkaError._UNKNOWN_PARTITION)
+            self._dispatch([Report(self._failed(lanes.topic, [record], error))])
             return
         segment = self._core.batcher.segment_for(
             lanes, partition, record.headers, record.callback, record.opened_ms
@@ -264,29 +274,45 @@ class ProducerTopics:
         if is_full or record.is_urgent:
             self._dispatch(self._core.seal(segment.lane, now_ms, self._clock.timestamp_ms()))
 
-    def _fail(self, name: str, record: WaitingRecord, error: KafkaError) -> None:
+    def _fail(self, topic: ProducedTopic, count: int, error: KafkaError) -> None:
+        """Fail the first so many that wait; of one partition in a row, many are one segment."""
+        together: list[WaitingRecord] = []
+        room_bytes = 0
+        for _ in range(count):
+            record = topic.waiting.popleft()
+            if together and (record.partition != together[0].partition or room_bytes <= 0):
+                self._dispatch([Report(self._failed(topic.lanes.topic, together, error))])
+                together = []
+            if not together:
+                room_bytes = _FAILED_BYTES
+            together.append(record)
+            room_bytes -= record.payload_bytes + CHARGE_BYTES_PER_RECORD
+        if together:
+            self._dispatch([Report(self._failed(topic.lanes.topic, together, error))])
+
+    def _failed(
+        self, name: str, records: Sequence[WaitingRecord], error: KafkaError
+    ) -> SealedSegment:
         rows = Rows(WIDE)
-        rows.extend(
-            (record.key, record.value, record.timestamp_ms, record.headers, record.callback)
-        )
+        for record in records:
+            rows.extend(
+                (record.key, record.value, record.timestamp_ms, record.headers, record.callback)
+            )
+        payload_bytes = sum(record.payload_bytes for record in records)
         segment = SealedSegment(
             topic=name,
-            partition=record.partition,
+            partition=records[0].partition,
             rows=rows,
-            callback=record.callback,
-            charged_bytes=record.payload_bytes + CHARGE_BYTES_PER_RECORD,
-            opened_ms=record.opened_ms,
+            callback=None,
+            charged_bytes=payload_bytes + CHARGE_BYTES_PER_RECORD * len(records),
+            opened_ms=records[0].opened_ms,
             deadline_ms=None,
         )
         self._core.memory.charge_segment(segment)
         segment.state = SegmentState.FAILED
         segment.error = error
         segment.settled_ms = self._clock.now_ms()
-        self._dispatch([Report(segment)])
-
-    def _fail_all(self, topic: ProducedTopic, error: KafkaError) -> None:
-        while topic.waiting:
-            self._fail(topic.lanes.topic, topic.waiting.popleft(), error)
+        return segment
 
     # --- the metadata thread ----------------------------------------------------------------------
 
@@ -369,10 +395,10 @@ class ProducerTopics:
             self.usable.pop(topic.lanes.topic, None)
             self.keyed.pop(topic.lanes.topic, None)
             # What the broker said, as stock reports it; `produce` says _UNKNOWN_TOPIC from now on.
-            self._fail_all(topic, KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+            self._fail(topic, len(topic.waiting), KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         elif not is_unknown and not error.retriable() and error.code() > 0:
             # The broker has refused for good, for example TOPIC_AUTHORIZATION_FAILED.
-            self._fail_all(topic, error)
+            self._fail(topic, len(topic.waiting), error)
         topic.next_read_ms = now_ms + int(topic.retry_s * 1000)
         topic.retry_s = min(_RETRY_MAX_S, topic.retry_s * 2)
 

@@ -27,7 +27,7 @@ __all__ = ["CHARGE_BYTES_PER_SEGMENT", "BufferMemory", "ProducerCore"]
 
 # What a sealed segment is charged besides its records: itself, the smallest chunks of its columns,
 # its part, its places in two queues.
-CHARGE_BYTES_PER_SEGMENT: Final = 1536
+CHARGE_BYTES_PER_SEGMENT: Final = 2048
 
 
 class BufferMemory(MemoryFields):

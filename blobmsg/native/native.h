@@ -44,9 +44,19 @@ typedef struct {
     Py_ssize_t nulls;
 } Cells;
 
-/* zlib-ng's, of blobmsg/format/checksum.py; NULL: not at hand. */
-extern uint32_t (*blobmsg_crc32)(uint32_t crc, const unsigned char *data, uint32_t size);
-extern uint32_t (*blobmsg_crc32_combine)(uint32_t first, uint32_t second, int64_t second_size);
+/* zlib-ng's functions, from blobmsg/format/checksum.py; `of` is NULL when they are not at hand. */
+typedef struct {
+    uint32_t (*of)(uint32_t before, const unsigned char *data, uint32_t size);
+    uint32_t (*combine)(uint32_t first, uint32_t second, int64_t second_size);
+} Crc32;
+
+extern Crc32 blobmsg_crc32; /* under the GIL */
+
+/* The CRC-32 of a column's first bytes. */
+typedef struct {
+    uint32_t crc32;
+    Py_ssize_t bytes;
+} Checksum;
 
 /* Records of one partition; blobmsg/format/rows.py, its twin, describes them. */
 typedef struct {
@@ -56,8 +66,7 @@ typedef struct {
     long long first_timestamp_ms, last_timestamp_ms; /* least and largest */
     Column timestamps;
     Cells keys, values;
-    uint32_t values_checksum; /* CRC-32 of the values' first bytes, */
-    Py_ssize_t checked_bytes; /* so many */
+    Checksum values_checksum; /* goes on when records join */
     PyObject *headers, *callbacks; /* lists; NULL in narrow ones */
 } Rows;
 
@@ -73,8 +82,8 @@ typedef struct {
 int blobmsg_rows_add(Rows *rows, Cell key, Cell value, long long timestamp_ms, PyObject *headers,
                      PyObject *callback);
 
-/* Bring the values' checksum up to their end. Needs no GIL when no record joins any more. */
-void blobmsg_rows_check(Rows *rows);
+/* A checksum carried on to the column's end. Needs no GIL when nothing is appended any more. */
+Checksum blobmsg_column_checksum(const Column *column, Checksum checksum, Crc32 crc32);
 
 /* Write the first chunks of a column to a place; returns the place behind. Needs no GIL. */
 char *blobmsg_column_copy(const Column *column, Py_ssize_t chunks, char *place);

@@ -229,33 +229,32 @@ static void cells_free(Cells *cells)
 
 /* --- the values' checksum ---------------------------------------------------------------------- */
 
-uint32_t (*blobmsg_crc32)(uint32_t crc, const unsigned char *data, uint32_t size);
-uint32_t (*blobmsg_crc32_combine)(uint32_t first, uint32_t second, int64_t second_size);
+Crc32 blobmsg_crc32;
 
 /* Values are checked so many bytes at a time, while they are in the processor's cache. */
 #define CHECK_BYTES (16 << 10)
 
-void blobmsg_rows_check(Rows *rows)
+Checksum blobmsg_column_checksum(const Column *column, Checksum checksum, Crc32 crc32)
 {
-    const Column *values = &rows->values.data;
-    while (rows->checked_bytes < values->size) {
-        const Chunk *chunk = column_chunk(values, rows->checked_bytes);
-        Py_ssize_t inside = rows->checked_bytes - chunk->start;
-        Py_ssize_t part = Py_MIN(chunk->capacity - inside, values->size - rows->checked_bytes);
-        rows->values_checksum = blobmsg_crc32(
-            rows->values_checksum, (const unsigned char *)chunk->data + inside, (uint32_t)part);
-        rows->checked_bytes += part;
+    while (checksum.bytes < column->size) {
+        const Chunk *chunk = column_chunk(column, checksum.bytes);
+        Py_ssize_t inside = checksum.bytes - chunk->start;
+        Py_ssize_t part = Py_MIN(chunk->capacity - inside, column->size - checksum.bytes);
+        checksum.crc32 = crc32.of(checksum.crc32, (const unsigned char *)chunk->data + inside,
+                                  (uint32_t)part);
+        checksum.bytes += part;
     }
+    return checksum;
 }
 
 /* (address of zng_crc32, address of zng_crc32_combine): zeros when they are not at hand */
 static PyObject *use_crc32(PyObject *Py_UNUSED(module), PyObject *args)
 {
-    unsigned long long crc32, combine;
-    if (!PyArg_ParseTuple(args, "KK", &crc32, &combine))
+    unsigned long long of, combine;
+    if (!PyArg_ParseTuple(args, "KK", &of, &combine))
         return NULL;
-    blobmsg_crc32 = combine ? (void *)(uintptr_t)crc32 : NULL;
-    blobmsg_crc32_combine = (void *)(uintptr_t)combine;
+    blobmsg_crc32.of = (uint32_t(*)(uint32_t, const unsigned char *, uint32_t))(uintptr_t)of;
+    blobmsg_crc32.combine = (uint32_t(*)(uint32_t, uint32_t, int64_t))(uintptr_t)combine;
     Py_RETURN_NONE;
 }
 
@@ -284,8 +283,10 @@ int blobmsg_rows_add(Rows *rows, Cell key, Cell value, long long timestamp_ms, P
     column_write(&rows->timestamps, (const char *)&timestamp, 8);
     cells_write(&rows->keys, key, records);
     cells_write(&rows->values, value, records);
-    if (blobmsg_crc32 && rows->values.data.size - rows->checked_bytes >= CHECK_BYTES)
-        blobmsg_rows_check(rows);
+    const Column *written = &rows->values.data;
+    if (blobmsg_crc32.of && written->size - rows->values_checksum.bytes >= CHECK_BYTES)
+        rows->values_checksum =
+            blobmsg_column_checksum(written, rows->values_checksum, blobmsg_crc32);
     if (!records || timestamp_ms < rows->first_timestamp_ms)
         rows->first_timestamp_ms = timestamp_ms;
     if (!records || timestamp_ms > rows->last_timestamp_ms)

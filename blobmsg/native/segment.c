@@ -1,7 +1,7 @@
 /* Rows laid out as segments; blobmsg/format/segment.py describes them and is the twin.
  *
- * Copies and checksums need no GIL, and those of all segments of a call come in one go: each time
- * that a thread takes the GIL back it waits for 5 ms while the application computes.
+ * Copies, and what is left to check, need no GIL, and those of all segments of a call come in one
+ * go: each time that a thread takes the GIL back it waits for 5 ms while the application computes.
  */
 
 #include "native.h"
@@ -239,19 +239,18 @@ static int make_pieces(Gathered *gathered)
 }
 
 /* The checksum of all pieces, of which the values' is known for the most part. */
-static uint32_t checksum_of(const Plan *plan, const char *head, const char *tail)
+static uint32_t checksum_of(const Plan *plan, const char *head, const char *tail, Crc32 crc32)
 {
-    Rows *rows = plan->rows;
-    Py_ssize_t values = rows->values.data.size, behind = tail_bytes(plan);
-    blobmsg_rows_check(rows);
-    uint32_t checksum =
-        blobmsg_crc32(0, (const unsigned char *)head, (uint32_t)(plan->length - values - behind));
-    checksum = blobmsg_crc32_combine(checksum, rows->values_checksum, values);
-    return blobmsg_crc32(checksum, (const unsigned char *)tail, (uint32_t)behind);
+    const Column *column = &plan->rows->values.data;
+    Checksum values = blobmsg_column_checksum(column, plan->rows->values_checksum, crc32);
+    Py_ssize_t behind = tail_bytes(plan), before = plan->length - values.bytes - behind;
+    uint32_t checksum = crc32.of(0, (const unsigned char *)head, (uint32_t)before);
+    checksum = crc32.combine(checksum, values.crc32, values.bytes);
+    return crc32.of(checksum, (const unsigned char *)tail, (uint32_t)behind);
 }
 
 /* Write what is not viewed, and the checksum. Needs no GIL: nobody else has the pieces. */
-static void fill_pieces(Gathered *gathered)
+static void fill_pieces(Gathered *gathered, Crc32 crc32)
 {
     const Plan *plan = &gathered->plan;
     Py_ssize_t last = PyTuple_GET_SIZE(gathered->pieces) - 1;
@@ -262,8 +261,8 @@ static void fill_pieces(Gathered *gathered)
         tail = PyBytes_AS_STRING(tail_piece);
     if (tail_bytes(plan))
         write_tail(plan, tail);
-    if (blobmsg_crc32)
-        gathered->checksum = checksum_of(plan, PyBytes_AS_STRING(head), tail);
+    if (crc32.of)
+        gathered->checksum = checksum_of(plan, PyBytes_AS_STRING(head), tail, crc32);
 }
 
 /* -> [(pieces, length, CRC-32 or None), ...] */
@@ -305,11 +304,12 @@ static PyObject *gather_rows(PyObject *Py_UNUSED(module), PyObject *args)
         count++;
     }
     if (can >= 0) {
+        Crc32 crc32 = blobmsg_crc32;
         Py_BEGIN_ALLOW_THREADS
         for (Py_ssize_t index = 0; index < count; index++)
-            fill_pieces(&gathered[index]);
+            fill_pieces(&gathered[index], crc32);
         Py_END_ALLOW_THREADS
-        result = gathered_list(gathered, count, blobmsg_crc32 != NULL);
+        result = gathered_list(gathered, count, crc32.of != NULL);
     }
     for (Py_ssize_t index = 0; index < count; index++)
         Py_CLEAR(gathered[index].pieces);

@@ -6,6 +6,9 @@ import contextlib
 import subprocess
 from typing import TYPE_CHECKING
 
+import pytest
+
+from blobmsg.lab import PartsMissing
 from blobmsg.lab.kafka import install_kafka, java_command
 
 if TYPE_CHECKING:
@@ -32,11 +35,16 @@ def slow_client(bootstrap_servers: str, client_id: str, bytes_per_second: int) -
 
 
 def _alter(bootstrap_servers: str, client_id: str, *change: str) -> None:
-    jars = install_kafka(lambda _text: None) / "libs" / "*"
-    tool = [java_command(), "-cp", str(jars), "kafka.admin.ConfigCommand"]
+    try:
+        jars = install_kafka(lambda _text: None) / "libs" / "*"
+        tool = [java_command(), "-cp", str(jars), "kafka.admin.ConfigCommand"]
+    except PartsMissing as error:  # servers in Docker, or somebody else's
+        pytest.skip(f"no tool to set a quota with: {error}")
     entity = ("--entity-type", "clients", "--entity-name", client_id)
-    subprocess.run(
+    answer = subprocess.run(
         [*tool, "--bootstrap-server", bootstrap_servers, "--alter", *entity, *change],
-        check=True,
+        check=False,
         capture_output=True,
+        text=True,
     )
+    assert answer.returncode == 0, answer.stdout + answer.stderr

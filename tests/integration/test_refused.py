@@ -36,12 +36,6 @@ INVALID_RECORD = 87
 
 
 @pytest.fixture
-def producer_conf(conf: dict[str, Any]) -> dict[str, Any]:
-    # Long enough that all that a test produces is one batch of Kafka's per partition.
-    return {**conf, "linger.ms": 200}
-
-
-@pytest.fixture
 def alter(bootstrap: str) -> Callable[[str, str, str], None]:
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
@@ -79,15 +73,15 @@ def _now_ms() -> int:
 
 @pytest.mark.parametrize("route", ["plain", "inline", "blob"])
 def test_one_timestamp_out_of_bounds_fails_alone(
-    producer_conf: dict[str, Any], make_topic: Callable[..., str], route: str
+    conf: dict[str, Any], make_topic: Callable[..., str], route: str
 ) -> None:
     topic = make_topic(partitions=3, config={"message.timestamp.before.max.ms": str(HOUR_MS)})
     # One record per segment, so that a wave holds many notifications too.
-    more = {"blobmsg.route": route, "blobmsg.batch.size.bytes": 4096, "linger.ms": 200}
+    more = {"blobmsg.route": route, "blobmsg.batch.size.bytes": 4096}
     reports = Reports()
     guilty = {23, 24, 71}
     sent: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
-    with BlobProducer({**producer_conf, **more}) as producer:
+    with BlobProducer({**conf, **more}) as producer:
         send(producer, topic, [b"first"], partition=2)
         for i in range(120):
             value = b"%d" % i + bytes(5000)
@@ -106,12 +100,12 @@ def test_one_timestamp_out_of_bounds_fails_alone(
         told = [m.value() for _, m in reports.outcomes if m.partition() == number]
         assert told == [b"%d" % i + bytes(5000) for i in range(number, 120, 3)]
     sent[2].insert(0, b"first")
-    assert _read(producer_conf, topic, 3) == sent
+    assert _read(conf, topic, 3) == sent
 
 
 @pytest.mark.parametrize("route", ["inline", "blob"])
 def test_a_topic_made_compacted_later_gets_plain_records_in_order(
-    producer_conf: dict[str, Any],
+    conf: dict[str, Any],
     make_topic: Callable[..., str],
     alter: Callable[[str, str, str], None],
     route: str,
@@ -119,7 +113,7 @@ def test_a_topic_made_compacted_later_gets_plain_records_in_order(
     topic = make_topic()
     reports = Reports()
     values = [b"%d" % i for i in range(40)]
-    with BlobProducer({**producer_conf, "blobmsg.route": route}) as producer:
+    with BlobProducer({**conf, "blobmsg.route": route}) as producer:
         send(producer, topic, [b"before"], key=b"k")
         alter(topic, "cleanup.policy", "compact")
         for i, value in enumerate(values):
@@ -132,17 +126,17 @@ def test_a_topic_made_compacted_later_gets_plain_records_in_order(
     expected[7] = INVALID_RECORD
     assert reports.codes == expected
     assert late.codes == [None]
-    assert _read(producer_conf, topic, 1) == {0: [b"before", *values[:7], *values[8:], b"late"]}
+    assert _read(conf, topic, 1) == {0: [b"before", *values[:7], *values[8:], b"late"]}
 
 
 def test_a_topic_limit_lowered_later_fails_what_is_larger_alone(
-    producer_conf: dict[str, Any],
+    conf: dict[str, Any],
     make_topic: Callable[..., str],
     alter: Callable[[str, str, str], None],
 ) -> None:
     topic = make_topic()
     reports = Reports()
-    with BlobProducer({**producer_conf, "blobmsg.route": "plain"}) as producer:
+    with BlobProducer({**conf, "blobmsg.route": "plain"}) as producer:
         send(producer, topic, [b"before"])
         alter(topic, "max.message.bytes", "20000")
         values = [b"%d" % i + bytes(30_000 if i == 17 else 2000) for i in range(60)]
@@ -153,4 +147,4 @@ def test_a_topic_limit_lowered_later_fails_what_is_larger_alone(
     expected: list[int | None] = [None] * 60
     expected[17] = KafkaError.MSG_SIZE_TOO_LARGE
     assert reports.codes == expected
-    assert _read(producer_conf, topic, 1) == {0: [b"before", *values[:17], *values[18:]]}
+    assert _read(conf, topic, 1) == {0: [b"before", *values[:17], *values[18:]]}

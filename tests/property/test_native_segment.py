@@ -132,6 +132,7 @@ def test_without_zlib_ng_the_checksum_is_the_same() -> None:
 
     native.use_crc32(0, 0)
     try:
+        assert native.gather_rows(((to_rows(records), b""),), 1 << 20)[0][2] is None
         [gathered] = gather_segments([to_rows(records)])
     finally:
         native.use_crc32(*CRC32_ADDRESSES)

@@ -111,7 +111,6 @@ def test_settings_that_are_not_ours_go_down_untouched() -> None:
         "partitioner": "murmur2",
         "message.max.bytes": 2_000_000,
         "debug": "conf",
-        "batch.size": "100000",
     }
 
     inner = inner_producer(conf)
@@ -193,6 +192,13 @@ def test_a_backpressure_threshold_that_idempotence_forbids_is_dropped() -> None:
 
     confluent_kafka.Producer(inner)
     assert "queue.buffering.backpressure.threshold" not in inner
+
+
+@pytest.mark.parametrize("name", ["batch.size", "batch.num.messages"])
+def test_what_is_handed_over_is_not_cut_by_settings_that_stock_accepts(name: str) -> None:
+    assert inner_producer({name: "1000"}) == inner_producer({})
+    with pytest.raises(confluent_kafka.KafkaException, match=name):
+        inner_producer({name: 0})
 
 
 def test_what_is_handed_over_waits_for_the_flush_that_follows_it() -> None:

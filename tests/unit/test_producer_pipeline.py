@@ -28,7 +28,7 @@ TOPIC = "orders"
 
 
 class Kafka:
-    """The inner producer: full, or acknowledging at the next poll."""
+    """The inner producer: full, or acknowledging at the next flush."""
 
     def __init__(self, *, is_full: bool) -> None:
         self.is_full = is_full
@@ -44,14 +44,16 @@ class Kafka:
         self._acknowledge.append(lambda: on_delivery(None, message))
 
     def poll(self, timeout: float) -> int:
+        self._pause.wait(timeout)  # what it was given lingers
+        return 0
+
+    def flush(self, timeout: float) -> int:
         due, self._acknowledge = self._acknowledge, []
         for acknowledge in due:
             acknowledge()
         if not due:
             self._pause.wait(timeout)
         return len(due)
-
-    flush = poll
 
 
 class Directory:
@@ -133,6 +135,32 @@ def test_a_record_of_an_unknown_topic_times_out_while_the_cluster_is_asked(
 
     assert pipeline.flush(1.2) == 0
     assert told == [KafkaError._MSG_TIMED_OUT]
+    directory.answers.set()
+
+
+def test_records_that_time_out_together_are_reported_in_order_and_free_their_memory(
+    start: Callable[..., ProducerPipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_topics, "_FAILED_BYTES", 1000)
+    monkeypatch.setattr(producer_topics, "_FAILED_AT_ONCE", 7)
+    told: list[tuple[int, int | None, bytes]] = []
+
+    def heard(error: KafkaError, message: Any) -> None:
+        told.append((error.code(), message.partition(), message.value()))
+
+    directory = Directory(answers=False, patience_s=20)
+    pipeline = start(Kafka(is_full=False), directory, **{"message.timeout.ms": 300})
+    places = [-1] * 20 + [3] * 5 + [-1, 4] * 3
+    for number, place in enumerate(places):
+        value = b"%d" % number
+        pipeline.record_path.append(TOPIC, None, value, place, 1, None, heard, len(value))
+
+    assert pipeline.flush(1.3) == 0
+    assert told == [
+        (KafkaError._MSG_TIMED_OUT, None if place < 0 else place, b"%d" % number)
+        for number, place in enumerate(places)
+    ]
+    assert pipeline._memory.held_bytes == 0
     directory.answers.set()
 
 

@@ -34,6 +34,16 @@ def test_only_bytes_for_key_and_value_are_plain(message: dict[str, Any]) -> None
     assert unusual_places([message, *plain, message]) == [0, 4]
 
 
+@pytest.mark.parametrize("unusual", [None, {}, OrderedDict(key=b"k", value=b"v"), {"key": b"k"}])
+def test_the_unusual_are_found_in_lists_of_any_length(unusual: Any) -> None:
+    for length in range(40):
+        messages: list[Any] = [{"key": b"k", "value": b"v"}] * length
+        assert unusual_places(messages) == []
+        for place in range(length):
+            changed = [*messages[:place], unusual, *messages[place + 1 :]]
+            assert unusual_places(changed) == [place]
+
+
 @pytest.mark.parametrize(
     "message",
     [
