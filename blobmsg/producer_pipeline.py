@@ -478,18 +478,23 @@ class ProducerPipeline:
                 self._serve_reports()
                 with self._core_lock.lock:
                     self._raise_fatal()
-                    # Again when all that was sealed is settled: callbacks may have produced more.
-                    if is_first or not self._core.notifier.unsettled_segments:
-                        is_first = False
-                        self._request_seal()
                     remaining = self.undelivered
                     if not remaining:
                         self._acknowledged_silently = 0
                         return 0
+                    # Again when all that was sealed is settled: callbacks may have produced more.
+                    # Not for nothing, else it would seal the first records behind this flush.
+                    is_settled = not self._core.notifier.unsettled_segments
+                    if is_first or (is_settled and self._has_unsealed()):
+                        is_first = False
+                        self._request_seal()
                 remaining_s = None if deadline is None else deadline - time.monotonic()
                 if remaining_s is not None and remaining_s <= 0:
                     return remaining
                 wait_without(self._core_lock.lock, partial(news.wait, remaining_s))
+
+    def _has_unsealed(self) -> bool:
+        return self._core.batcher.has_records or self._producer_topics.has_waiting
 
     def purge(self, *, in_queue: bool, in_flight: bool, waits: bool) -> None:
         """Drop records; their reports come as always.

@@ -242,7 +242,12 @@ class ProducerTopics:
 
     def seal_when_known(self) -> None:
         """Seal what waits as soon as it has a lane: the buffer is full, or somebody flushes."""
-        self._seals_when_known = any(topic.waiting for topic in self.by_name.values())
+        self._seals_when_known = self.has_waiting
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether records wait for their topic."""
+        return any(topic.waiting for topic in self.by_name.values())
 
     def read_soon(self, name: str) -> None:
         """Read a topic that is known, before its time."""
@@ -383,7 +388,7 @@ class ProducerTopics:
         while topic.waiting:
             self._place(topic, topic.waiting.popleft(), now_ms)
         if self._seals_when_known and had_waiting:
-            self._seals_when_known = any(other.waiting for other in self.by_name.values())
+            self._seals_when_known = self.has_waiting
             self._dispatch(self._core.seal_all(now_ms, self._clock.timestamp_ms()))
         self._wake_notifier()
 

@@ -185,6 +185,32 @@ def test_inline_bytes_that_kafka_does_not_take_are_bounded(
     assert pipeline._memory.held_bytes == 0
 
 
+def test_a_flush_seals_once_and_leaves_what_is_produced_after_it_alone(
+    start: Callable[..., ProducerPipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {"blobmsg.route": "blob", "blobmsg.batch.interval.ms": 60_000}
+    pipeline = start(Kafka(is_full=False), **more)
+
+    seals: list[int] = []
+    seal_all = pipeline._seal_all
+
+    def count_and_seal() -> None:
+        seals.append(1)
+        seal_all()
+
+    monkeypatch.setattr(pipeline, "_seal_all", count_and_seal)
+
+    def heard(_error: Any, _message: Any) -> None:
+        """So that there is a report to serve."""
+
+    for number in range(1, 201):
+        for _ in range(20):
+            append(pipeline, b"v", heard)
+        assert pipeline.flush(10) == 0
+        assert pipeline.counters["notifications"] == number
+    assert len(seals) == 200
+
+
 def test_a_callback_may_flush_what_it_produces(start: Callable[..., ProducerPipeline]) -> None:
     told: list[bytes] = []
     pipeline = start(Kafka(is_full=False), **{"blobmsg.route": "blob"})
