@@ -110,8 +110,7 @@ def page_section(results: Mapping[str, Any], requirements: Sequence[Requirement]
                 "-"
                 if requirement.measured is None
                 else requirement.shown.format(requirement.measured),
-                (">= " if requirement.is_minimum else "<= ")
-                + requirement.shown.format(requirement.limit),
+                requirement.border,
                 requirement.verdict,
             ]
             for requirement in requirements
