@@ -101,8 +101,6 @@ def test_what_does_not_fit_into_librdkafkas_queue_waits_in_its_order(
     topic = make_topic(partitions=PARTITIONS)
     small = {
         "blobmsg.route": "plain",
-        # Longer than producing takes: what is handed over at once is twice librdkafka's queue.
-        "blobmsg.batch.interval.ms": 3000,
         "message.max.bytes": 100_000,
         "queue.buffering.max.kbytes": 2048,
         "compression.type": "none",
@@ -112,20 +110,17 @@ def test_what_does_not_fit_into_librdkafkas_queue_waits_in_its_order(
         outbox = producer._pipeline._outbox
         counting = outbox._inner = CountingFull(outbox._inner)
         reports = Reports()
-        # By its age, for what a flush seals may be what comes after it, too.
-        produce(producer, topic, b"first", partition=0, on_delivery=reports)
-        wait_until(lambda: len(reports.outcomes) == 1, "the first", serve=lambda: producer.poll(1))
-        sent[0] = [b"first"]
         with contextlib.ExitStack() as paused:
             for broker in breakable_stack.brokers:
                 paused.enter_context(broker.paused())
+            # They wait for their topic's partitions, and are handed over at once when these are
+            # known: twice what the inner producer's queue holds.
             for number in range(85 * PARTITIONS):
                 value = b"%d:" % number + bytes(1000)
                 sent.setdefault(number % PARTITIONS, []).append(value)
                 produce(producer, topic, value, partition=number % PARTITIONS, on_delivery=reports)
-            wait_until(lambda: counting.times_full > 0, "librdkafka's queue is full",
-                       serve=lambda: producer.poll(0.1))  # fmt: skip
         flush(producer)
+        assert counting.times_full > 0
 
     assert reports.values_by_partition() == sent
     messages = _read_all(group_conf, topic, PARTITIONS)
