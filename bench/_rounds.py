@@ -18,6 +18,7 @@ from bench._plan import (
     Figures,
     ProduceVariant,
     fastest,
+    medians_of,
 )
 from bench._producing import warm_up_records
 from bench._records import Tally, Workload, differences, expected_tally, make_records
@@ -66,6 +67,14 @@ class Rounds:
         self._expected: dict[int, Tally] = {}
         self.records_verified = 0
         self.runs: dict[str, dict[str, list[Figures]]] = {}
+
+    @property
+    def medians(self) -> dict[str, dict[str, Figures]]:
+        """Of all figures, by section and variant."""
+        return {
+            section: {name: medians_of(figures) for name, figures in variants.items()}
+            for section, variants in self.runs.items()
+        }
 
     def warm_up(self, best: ProduceVariant) -> None:
         """Let the servers compile and cache what they need; nothing of it is kept.
@@ -140,7 +149,7 @@ class Rounds:
             name = f"{engine}, {parallel} parallel, {object_bytes // MEBIBYTE} MiB"
             self._add("ceiling", name, objects * object_bytes, figures)
 
-    def _payload_bytes(self, records: float) -> float:
+    def _payload_bytes(self, records: int) -> int:
         return records * self._workload.value_bytes
 
     def _produce(self, section: str, variant: ProduceVariant, records: int) -> None:
@@ -251,7 +260,7 @@ class Rounds:
         self,
         section: str,
         name: str,
-        payload_bytes: float,
+        payload_bytes: int,
         figures: dict[str, Any],
         records: int | None = None,
     ) -> None:

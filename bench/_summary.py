@@ -107,9 +107,7 @@ def page_section(results: Mapping[str, Any], requirements: Sequence[Requirement]
         [
             [
                 requirement.text,
-                "-"
-                if requirement.measured is None
-                else requirement.shown.format(requirement.measured),
+                requirement.reached,
                 requirement.border,
                 requirement.verdict,
             ]

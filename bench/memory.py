@@ -21,10 +21,10 @@ _ROOT = Path(__file__).resolve().parents[1]
 if not __package__:  # run by its path
     sys.path[0] = str(_ROOT)
 
-from bench._cluster import Cluster, PieceFailed, open_cluster  # noqa: E402
+from bench._cluster import Cluster, open_cluster  # noqa: E402
 from bench._plan import MEBIBYTE  # noqa: E402
-from bench._report import machine, markdown_table, replace_section, table  # noqa: E402
-from blobmsg.lab import LabError  # noqa: E402
+from bench._report import machine, markdown_table, table  # noqa: E402
+from bench._run import exit_code_of, update_results, write_figures  # noqa: E402
 from tests.helpers.fault_proxy import Answer, FaultProxy  # noqa: E402
 
 if TYPE_CHECKING:
@@ -44,8 +44,6 @@ _CACHE_BYTES = 32 * MEBIBYTE
 _MESSAGE_TIMEOUT_MS = 3_600_000
 _READ_BYTES = 128 * MEBIBYTE
 _HEAD = ("client", "record", "limits", "at first", "most", "above its limits", "allowed")
-_SECTION = "bench/memory.py"
-_RESULTS = _ROOT / "docs" / "results.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,36 +200,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--outage-s", type=float, default=300.0, help="of the store (300)")
     parser.add_argument("--update-results", action="store_true", help="write docs/results.md")
     arguments = parser.parse_args(argv)
+    return exit_code_of(lambda: _run(arguments))
+
+
+def _run(arguments: argparse.Namespace) -> int:
     rows: list[list[str]] = []
     wrong: list[str] = []
-    try:
-        with (
-            open_cluster() as cluster,
-            FaultProxy(*cluster.store_address) as proxy,
-        ):
-            for case in CASES:
-                figures = measure(cluster, proxy, case, arguments.outage_s)
-                rows.append(_row(case, figures))
-                print(*rows[-1], sep="  ", flush=True)
-                name = f"{case.name} of {case.value_bytes} B"
-                wrong += [f"{name}: {text}" for text in figures["lost"]]
-                taken = figures["most_bytes"] - figures["base_bytes"]
-                if taken > case.limit_bytes + ALLOWANCE_BYTES:
-                    wrong.append(f"{name}: {_mib(taken)} are more than it may take")
-    except (LabError, PieceFailed) as error:
-        print(error, file=sys.stderr)
-        return 2
+    results: dict[str, Any] = {"about": machine(), "outage_s": arguments.outage_s}
+    with (
+        open_cluster() as cluster,
+        FaultProxy(*cluster.store_address) as proxy,
+    ):
+        for case in CASES:
+            figures = measure(cluster, proxy, case, arguments.outage_s)
+            rows.append(_row(case, figures))
+            print(*rows[-1], sep="  ", flush=True)
+            name = f"{case.name} of {case.value_bytes} B"
+            results[name] = figures
+            wrong += [f"{name}: {text}" for text in figures["lost"]]
+            taken = figures["most_bytes"] - figures["base_bytes"]
+            if taken > case.limit_bytes + ALLOWANCE_BYTES:
+                wrong.append(f"{name}: {_mib(taken)} are more than it may take")
     print()
     print(table(_HEAD, rows))
     for text in wrong or ["all within their limits, nothing lost"]:
         print(text)
+    write_figures("memory", results)
     if arguments.update_results:
-        _RESULTS.write_text(
-            replace_section(
-                _RESULTS.read_text(encoding="utf-8"), _SECTION, _section(arguments.outage_s, rows)
-            ),
-            encoding="utf-8",
-        )
+        update_results("memory", _section(arguments.outage_s, rows))
     return 1 if wrong else 0
 
 

@@ -12,7 +12,6 @@ the timed part. At the end each requirement is decided on; exit code 1 if one is
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from pathlib import Path
@@ -22,21 +21,20 @@ _ROOT = Path(__file__).resolve().parents[1]
 if not __package__:  # run by its path
     sys.path[0] = str(_ROOT)
 
-from bench._cluster import PieceFailed, open_cluster  # noqa: E402
+from bench._cluster import open_cluster  # noqa: E402
 from bench._plan import (  # noqa: E402
     BATCH_BYTES,
     ProduceVariant,
     blobmsg_sweep_variants,
     judge,
-    medians_of,
     produce_variants,
     sweep_variants,
 )
 from bench._records import Workload  # noqa: E402
-from bench._report import machine, replace_section  # noqa: E402
-from bench._rounds import Rounds, WrongRecords  # noqa: E402
+from bench._report import machine  # noqa: E402
+from bench._rounds import Rounds  # noqa: E402
+from bench._run import exit_code_of, update_results, write_figures  # noqa: E402
 from bench._summary import page_section, terminal_text  # noqa: E402
-from blobmsg.lab import LabError  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,9 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _PARTS = ("sweep", "ceiling", "produce", "consume")
-_SECTION = "bench/throughput.py"
-_RESULTS = _ROOT / "docs" / "results.md"
-_OUT = _ROOT / "bench" / "out"
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -108,11 +103,9 @@ def _measure(cluster: Cluster, arguments: argparse.Namespace) -> dict[str, Any]:
         report=lambda line: print(line, flush=True),
     )
     variants = sweep_variants()
-    best: ProduceVariant = next(
-        variant for variant in variants if variant.name == "linger.ms=50 batch.size=1024K produce"
-    )
     our_variants = blobmsg_sweep_variants()
-    our_best = next(variant for variant in our_variants if variant.name == "batch.size=64M produce")
+    best = _named(arguments.stock_best, variants)
+    our_best = _named(arguments.our_best, our_variants)
     rounds.warm_up(best)
     if "sweep" in parts:
         best = rounds.sweep(variants, workload.records_of(arguments.sweep_mib))
@@ -129,10 +122,7 @@ def _measure(cluster: Cluster, arguments: argparse.Namespace) -> dict[str, Any]:
         "our_best": our_best.name,
         "records_verified": rounds.records_verified,
         "runs": rounds.runs,
-        "medians": {
-            section: {name: medians_of(runs) for name, runs in variants_.items()}
-            for section, variants_ in rounds.runs.items()
-        },
+        "medians": rounds.medians,
     }
 
 
@@ -145,20 +135,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _arguments(argv)
     words = [word for word in (sys.argv[1:] if argv is None else argv) if word[:8] != "--update"]
-    started = time.monotonic()
     about = {"command": " ".join(["python -m bench.throughput", *words]), **machine()}
-    try:
-        with open_cluster() as cluster:
-            results = _measure(cluster, arguments)
-    except KeyboardInterrupt:
-        print("\nstopped; servers, topics and objects are gone", file=sys.stderr)
-        return 130
-    except WrongRecords as error:
-        print(f"WRONG RECORDS: {error}", file=sys.stderr)
-        return 1
-    except (LabError, PieceFailed) as error:
-        print(f"the bench could not run: {error}", file=sys.stderr)
-        return 2
+    return exit_code_of(lambda: _run(arguments, about))
+
+
+def _run(arguments: argparse.Namespace, about: dict[str, str]) -> int:
+    started = time.monotonic()
+    with open_cluster() as cluster:
+        results = _measure(cluster, arguments)
     results["about"] = {**about, "took": f"{(time.monotonic() - started) / 60:.1f} min"}
     results["arguments"] = {
         "mib": arguments.mib,
@@ -172,15 +156,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         for r in requirements
     ]
     print("\n" + terminal_text(results, requirements))
-    _OUT.mkdir(exist_ok=True)
-    out = _OUT / f"throughput-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    out.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    print(f"\nall figures: {out.relative_to(_ROOT)}")
+    write_figures("throughput", results)
     if arguments.update_results:
-        page = _RESULTS.read_text(encoding="utf-8") if _RESULTS.exists() else ""
-        section = page_section(results, requirements)
-        _RESULTS.write_text(replace_section(page, _SECTION, section), encoding="utf-8")
-        print(f"written: {_RESULTS.relative_to(_ROOT)}")
+        update_results("throughput", page_section(results, requirements))
     return 1 if any(r.verdict == "FAIL" for r in requirements) else 0
 
 

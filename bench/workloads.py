@@ -11,9 +11,7 @@ Consuming is `consume(1000)`. Every record is read back, hashed and compared.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,19 +20,18 @@ _ROOT = Path(__file__).resolve().parents[1]
 if not __package__:  # run by its path
     sys.path[0] = str(_ROOT)
 
-from bench._cluster import PieceFailed, open_cluster  # noqa: E402
+from bench._cluster import open_cluster  # noqa: E402
 from bench._plan import (  # noqa: E402
     CONSUMERS,
     DURABLE,
     MEBIBYTE,
     ProduceVariant,
-    medians_of,
     stock_settings,
 )
 from bench._records import Workload  # noqa: E402
-from bench._report import machine, markdown_table, replace_section, table  # noqa: E402
-from bench._rounds import Rounds, WrongRecords  # noqa: E402
-from blobmsg.lab import LabError  # noqa: E402
+from bench._report import machine, markdown_table, table  # noqa: E402
+from bench._rounds import Rounds  # noqa: E402
+from bench._run import exit_code_of, update_results, write_figures  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,9 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CASES", "Case", "main"]
 
-_SECTION = "bench/workloads.py"
-_RESULTS = _ROOT / "docs" / "results.md"
-_OUT = _ROOT / "bench" / "out"
 # A queue of 100,000 records of 100 bytes would be 10 MB, and a batch of 10,000 one.
 _MANY_RECORDS = {"queue.buffering.max.messages": 2_000_000}
 _BY_BATCH = [consumer for consumer in CONSUMERS if consumer.call == "consume"]
@@ -109,8 +103,8 @@ def _measure(cluster: Cluster, case: Case, mebibytes: int, number_of_rounds: int
     return rounds
 
 
-def _row(case: Case, medians: dict[str, dict[str, dict[str, float]]]) -> list[str]:
-    produce, consume = medians["produce"], medians["consume"]
+def _row(case: Case, rounds: Rounds) -> list[str]:
+    produce, consume = rounds.medians["produce"], rounds.medians["consume"]
     stock, ours, large = produce["stock"], produce["blobmsg"], produce["64 MiB"]
     best = max(ours, large, key=lambda figures: figures["mib_per_s"])
 
@@ -162,38 +156,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         "command": f"python -m bench.workloads --mib {arguments.mib} --rounds {arguments.rounds}",
         **machine(),
     }
-    rows: list[list[str]] = []
-    results: dict[str, Any] = {"about": about}
-    try:
+
+    def measure() -> int:
+        rows: list[list[str]] = []
+        results: dict[str, Any] = {"about": about}
         with open_cluster() as cluster:
             for case in cases:
-                runs = _measure(cluster, case, arguments.mib, arguments.rounds).runs
-                medians = {
-                    section: {name: medians_of(figures) for name, figures in variants.items()}
-                    for section, variants in runs.items()
-                }
-                results[case.name] = runs
-                rows.append(_row(case, medians))
+                rounds = _measure(cluster, case, arguments.mib, arguments.rounds)
+                results[case.name] = rounds.runs
+                rows.append(_row(case, rounds))
                 print(table(_HEADERS, rows), flush=True)
-    except KeyboardInterrupt:
-        print("\nstopped; servers, topics and objects are gone", file=sys.stderr)
-        return 130
-    except WrongRecords as error:
-        print(f"WRONG RECORDS: {error}", file=sys.stderr)
-        return 1
-    except (LabError, PieceFailed) as error:
-        print(f"the bench could not run: {error}", file=sys.stderr)
-        return 2
-    _OUT.mkdir(exist_ok=True)
-    out = _OUT / f"workloads-{time.strftime('%Y%m%d-%H%M%S')}.json"
-    out.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    print(f"\nall figures: {out.relative_to(_ROOT)}")
-    if arguments.update_results:
-        page = _RESULTS.read_text(encoding="utf-8")
-        section = _section(about, arguments.mib, arguments.rounds, rows)
-        _RESULTS.write_text(replace_section(page, _SECTION, section), encoding="utf-8")
-        print(f"written: {_RESULTS.relative_to(_ROOT)}")
-    return 0
+        write_figures("workloads", results)
+        if arguments.update_results:
+            section = _section(about, arguments.mib, arguments.rounds, rows)
+            update_results("workloads", section)
+        return 0
+
+    return exit_code_of(measure)
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ def inner_producer_config(
         **_idempotence(view),
         **_inner_times(settings, view),
     }
-    dropped = {*_PRODUCER_CALLBACKS, *_UNUSED}
+    dropped = {*_PRODUCER_CALLBACKS, *_NOT_PASSED_ON}
     return {
         **without(user_conf, {*dropped, *ours}),
         **{name: value for name, value in ours.items() if value is not None},
@@ -275,7 +275,7 @@ def _idempotence(view: KafkaView) -> dict[str, Any]:
 
 # The first is read by confluent-kafka's own report callback, which is replaced; the others would
 # cut what is handed over together.
-_UNUSED: Final = ("delivery.report.only.error", "batch.size", "batch.num.messages")
+_NOT_PASSED_ON: Final = ("delivery.report.only.error", "batch.size", "batch.num.messages")
 # What is handed over between two flushes of the inner producer is one batch for each partition: so
 # it must not leave by itself while our thread is held up. Flushing ends the lingering.
 _LINGER_MS: Final = 1000
@@ -286,10 +286,9 @@ def _inner_times(settings: Settings, view: KafkaView) -> dict[str, Any]:
         return {}
     budget = TimeBudget.of(settings, view)
     inner_ms = budget.inner_message_timeout_ms
-    times: dict[str, Any] = {"message.timeout.ms": inner_ms}
     # librdkafka insists on linger < timeout.
-    times["linger.ms"] = min(_LINGER_MS, inner_ms / 2) if inner_ms else _LINGER_MS
-    return times
+    linger_ms = min(_LINGER_MS, inner_ms / 2) if inner_ms else _LINGER_MS
+    return {"message.timeout.ms": inner_ms, "linger.ms": linger_ms}
 
 
 def _is_refused_by_stock(view: KafkaView) -> bool:
@@ -308,7 +307,7 @@ def _let_stock_judge(user_conf: Mapping[str, Any], *, is_consumer: bool) -> None
         if key in callbacks:
             # Not the user's object: a client that fails to start must not keep it alive.
             judged[key] = _ignore if callable(value) else value
-        elif canonical_name(key) in INTERPRETED_NAMES or key in _UNUSED:
+        elif canonical_name(key) in INTERPRETED_NAMES or key in _NOT_PASSED_ON:
             judged[key] = value
     stock_class = StockConsumer if is_consumer else StockProducer
     try:

@@ -494,7 +494,7 @@ class ProducerPipeline:
                 wait_without(self._core_lock.lock, partial(news.wait, remaining_s))
 
     def _has_unsealed(self) -> bool:
-        return self._core.batcher.has_records or self._producer_topics.has_waiting
+        return bool(self._core.batcher.filling_lanes()) or self._producer_topics.has_waiting
 
     def purge(self, *, in_queue: bool, in_flight: bool, waits: bool) -> None:
         """Drop records; their reports come as always.

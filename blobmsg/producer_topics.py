@@ -231,13 +231,14 @@ class ProducerTopics:
         timeout_ms = self._view.message_timeout_ms
         if not timeout_ms:
             return
+        latest_ms = now_ms - timeout_ms
         for topic in self.by_name.values():
-            overdue = takewhile(
-                lambda record: record.opened_ms <= now_ms - timeout_ms,
-                islice(topic.waiting, _FAILED_AT_ONCE),
-            )
-            count = sum(1 for _ in overdue)
-            if count:
+            if topic.waiting and topic.waiting[0].opened_ms <= latest_ms:
+                overdue = takewhile(
+                    lambda record: record.opened_ms <= latest_ms,
+                    islice(topic.waiting, _FAILED_AT_ONCE),
+                )
+                count = sum(1 for _ in overdue)
                 self._fail(topic, count, KafkaError(KafkaError._MSG_TIMED_OUT))
 
     def seal_when_known(self) -> None:
@@ -263,7 +264,7 @@ class ProducerTopics:
             )
         elif not 0 <= partition < lanes.partition_count:
             error = KafkaError(KafkaError._UNKNOWN_PARTITION)
-            self._dispatch([Report(self._failed(lanes.topic, [record], error))])
+            self._report_failed(lanes.topic, [record], error)
             return
         segment = self._core.batcher.segment_for(
             lanes, partition, record.headers, record.callback, record.opened_ms
@@ -286,18 +287,18 @@ class ProducerTopics:
         for _ in range(count):
             record = topic.waiting.popleft()
             if together and (record.partition != together[0].partition or room_bytes <= 0):
-                self._dispatch([Report(self._failed(topic.lanes.topic, together, error))])
+                self._report_failed(topic.lanes.topic, together, error)
                 together = []
             if not together:
                 room_bytes = _FAILED_BYTES
             together.append(record)
             room_bytes -= record.payload_bytes + CHARGE_BYTES_PER_RECORD
         if together:
-            self._dispatch([Report(self._failed(topic.lanes.topic, together, error))])
+            self._report_failed(topic.lanes.topic, together, error)
 
-    def _failed(
+    def _report_failed(
         self, name: str, records: Sequence[WaitingRecord], error: KafkaError
-    ) -> SealedSegment:
+    ) -> None:
         rows = Rows(WIDE)
         for record in records:
             rows.extend(
@@ -317,7 +318,7 @@ class ProducerTopics:
         segment.state = SegmentState.FAILED
         segment.error = error
         segment.settled_ms = self._clock.now_ms()
-        return segment
+        self._dispatch([Report(segment)])
 
     # --- the metadata thread ----------------------------------------------------------------------
 

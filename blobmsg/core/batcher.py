@@ -296,11 +296,6 @@ class Batcher:
             if lane.segments and (lane.is_direct or now_ms >= lane.opened_ms + self._interval_ms)
         ]
 
-    @property
-    def has_records(self) -> bool:
-        """Whether a lane holds any."""
-        return any(lane.segments for lane in self._lanes.values())
-
     def filling_lanes(self) -> list[Lane]:
         """All lanes that hold records, largest first."""
         filling = [lane for lane in self._lanes.values() if lane.segments]

@@ -122,8 +122,10 @@ static void topic_dealloc(TopicFields *self)
 #define FIELDS_TYPE(Struct, members, more_flags)                                                  \
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "blobmsg.native._native." #Struct,                    \
                                   .tp_basicsize = sizeof(Struct),                                  \
-                                  .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | more_flags, \
-                                  .tp_members = members, .tp_new = blobmsg_new_fields, .tp_init = blobmsg_init_fields
+                                  .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE |           \
+                                              more_flags,                                          \
+                                  .tp_members = members, .tp_new = blobmsg_new_fields,             \
+                                  .tp_init = blobmsg_init_fields
 
 static PyTypeObject memory_type = {FIELDS_TYPE(MemoryFields, memory_members, 0)};
 static PyTypeObject lane_type = {FIELDS_TYPE(LaneFields, lane_members, 0)};
@@ -384,9 +386,11 @@ static PyObject *unusual_places(PyObject *Py_UNUSED(module), PyObject *messages)
         }
         if (ahead + DICTS_AHEAD < count)
             prefetch(PyList_GET_ITEM(messages, ahead + DICTS_AHEAD), LINE_BYTES);
-        if (ahead + TABLES_AHEAD < count && PyDict_Check(PyList_GET_ITEM(messages, ahead + TABLES_AHEAD)))
-            prefetch(((PyDictObject *)PyList_GET_ITEM(messages, ahead + TABLES_AHEAD))->ma_keys,
-                     TABLE_BYTES);
+        if (ahead + TABLES_AHEAD < count) {
+            PyObject *message = PyList_GET_ITEM(messages, ahead + TABLES_AHEAD);
+            if (PyDict_Check(message))
+                prefetch(((PyDictObject *)message)->ma_keys, TABLE_BYTES);
+        }
         if (ahead < count) {
             *is_known = (char)two_fields(PyList_GET_ITEM(messages, ahead), fields);
             if (*is_known) {

@@ -37,7 +37,7 @@ class AcknowledgingKafka:
         self._pause = threading.Event()
 
     def produce(
-        self, _topic: str, *, value: bytes, partition: int, on_delivery: Any, **_: Any
+        self, topic: str, *, value: bytes, partition: int, on_delivery: Any, **_: Any
     ) -> None:
         offset = len(self.notifications)
         self.notifications.append((partition, value))
@@ -62,9 +62,12 @@ class AcknowledgingKafka:
 class Directory:
     """Every topic has a few partitions."""
 
+    def __init__(self, partitions: int = PARTITIONS) -> None:
+        self._partitions = partitions
+
     def read(self, _topic: str) -> TopicFacts:
         return TopicFacts(
-            destination_zones=("",) * PARTITIONS,
+            destination_zones=("",) * self._partitions,
             unavailable=frozenset(),
             retention_class=retention_class(3_600_000),
             segment_ms=3_600_000,

@@ -15,75 +15,55 @@ from blobmsg.config import parse_settings
 from blobmsg.core.producer_core import CHARGE_BYTES_PER_SEGMENT
 from blobmsg.core.segments import SegmentState
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
-from blobmsg.format.object_key import retention_class
 from blobmsg.kafka_settings import KafkaView
 from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.resources import Stores
-from blobmsg.topic_directory import TopicFacts
+from tests.helpers.pipeline import AcknowledgingKafka, Directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from blobmsg.topic_directory import TopicFacts
+
 TOPIC = "orders"
 
 
-class Kafka:
-    """The inner producer: full, or acknowledging at the next flush."""
+class Kafka(AcknowledgingKafka):
+    """The inner producer, whose queue may be full."""
 
     def __init__(self, *, is_full: bool) -> None:
+        super().__init__()
         self.is_full = is_full
-        self._acknowledge: list[Callable[[], None]] = []
-        self._offset = 0
-        self._pause = threading.Event()
 
-    def produce(self, topic: str, *, on_delivery: Callable[..., None], **_: Any) -> None:
+    def produce(self, topic: str, **arguments: Any) -> None:
         if self.is_full:
             raise BufferError("Local: Queue full")
-        message = SimpleNamespace(offset=lambda offset=self._offset: offset)
-        self._offset += 1
-        self._acknowledge.append(lambda: on_delivery(None, message))
-
-    def poll(self, timeout: float) -> int:
-        self._pause.wait(timeout)  # what it was given lingers
-        return 0
-
-    def flush(self, timeout: float) -> int:
-        due, self._acknowledge = self._acknowledge, []
-        for acknowledge in due:
-            acknowledge()
-        if not due:
-            self._pause.wait(timeout)
-        return len(due)
+        super().produce(topic, **arguments)
 
 
-class Directory:
+class SlowDirectory(Directory):
     """Every topic has one partition; it is told when `answers` is set."""
 
     def __init__(self, *, answers: bool = True, patience_s: float = 0.05) -> None:
+        super().__init__(partitions=1)
         self.answers = threading.Event()
         self._patience_s = patience_s
         if answers:
             self.answers.set()
 
-    def read(self, _topic: str) -> TopicFacts:
+    def read(self, topic: str) -> TopicFacts:
         if not self.answers.wait(self._patience_s):
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        return TopicFacts(
-            destination_zones=("",),
-            unavailable=frozenset(),
-            retention_class=retention_class(3_600_000),
-            segment_ms=3_600_000,
-            is_compacted=False,
-            max_message_bytes=1_000_000,
-            is_complete=True,
-        )
+        return super().read(topic)
 
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., ProducerPipeline]]:
     made: list[ProducerPipeline] = []
 
-    def start(kafka: Kafka, directory: Directory | None = None, **conf: Any) -> ProducerPipeline:
+    def start(
+        kafka: Kafka, directory: SlowDirectory | None = None, **conf: Any
+    ) -> ProducerPipeline:
         settings, kafka_conf = parse_settings(
             {"blobmsg.store.url": "memory://test-pipeline", **conf}, {}
         )
@@ -91,7 +71,7 @@ def start() -> Iterator[Callable[..., ProducerPipeline]]:
             kafka,
             settings,
             KafkaView.parse(kafka_conf),
-            directory=directory or Directory(),  # type: ignore[arg-type]
+            directory=directory or SlowDirectory(),  # type: ignore[arg-type]
             stores=Stores(settings),
             clock=SystemClock(),
             name="test",
@@ -128,7 +108,7 @@ def test_a_record_of_an_unknown_topic_times_out_while_the_cluster_is_asked(
     start: Callable[..., ProducerPipeline],
 ) -> None:
     told: list[int] = []
-    directory = Directory(answers=False, patience_s=20)
+    directory = SlowDirectory(answers=False, patience_s=20)
     pipeline = start(Kafka(is_full=False), directory, **{"message.timeout.ms": 200})
 
     append(pipeline, b"v", lambda error, _message: told.append(error.code()))
@@ -148,7 +128,7 @@ def test_records_that_time_out_together_are_reported_in_order_and_free_their_mem
     def heard(error: KafkaError, message: Any) -> None:
         told.append((error.code(), message.partition(), message.value()))
 
-    directory = Directory(answers=False, patience_s=20)
+    directory = SlowDirectory(answers=False, patience_s=20)
     pipeline = start(Kafka(is_full=False), directory, **{"message.timeout.ms": 300})
     places = [-1] * 20 + [3] * 5 + [-1, 4] * 3
     for number, place in enumerate(places):
@@ -261,7 +241,7 @@ NEVER_BY_AGE = {"blobmsg.route": "blob", "blobmsg.batch.interval.ms": 900_000,
 def test_an_urgent_record_seals_its_lane_once_its_topic_is_known(
     start: Callable[..., ProducerPipeline],
 ) -> None:
-    directory = Directory(answers=False)
+    directory = SlowDirectory(answers=False)
     pipeline = start(Kafka(is_full=False), directory, **NEVER_BY_AGE)
     told: list[bytes] = []
 
@@ -278,7 +258,7 @@ def test_an_urgent_record_seals_its_lane_once_its_topic_is_known(
 
 
 def test_a_flush_seals_what_waited_for_its_topic(start: Callable[..., ProducerPipeline]) -> None:
-    directory = Directory(answers=False)
+    directory = SlowDirectory(answers=False)
     pipeline = start(Kafka(is_full=False), directory, **NEVER_BY_AGE)
     append(pipeline, b"v", None)
     threading.Timer(0.2, directory.answers.set).start()
@@ -294,7 +274,7 @@ def test_nothing_is_stored_while_kafka_is_away_and_all_goes_when_it_is_back(
 ) -> None:
     monkeypatch.setattr(producer_setup, "AWAY_AFTER_MS", 100)
     monkeypatch.setattr(producer_topics, "_PROBE_EVERY_MS", 20)
-    directory = Directory()
+    directory = SlowDirectory()
     pipeline = start(Kafka(is_full=False), directory, **{"blobmsg.route": "blob", "linger.ms": 0})
     append(pipeline, b"first", None)
     assert pipeline.flush(10) == 0
