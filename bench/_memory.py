@@ -20,6 +20,7 @@ _FLUSH_TIMEOUT_S = 900.0
 _LOOK_EVERY_RECORDS = 1000
 _FULL_WAIT_S = 0.05
 _STALLED_S = 120.0
+_SLOW_AFTER_OUTAGE_S = 5.0
 
 
 def _rss_bytes() -> int:
@@ -31,6 +32,10 @@ def _most_rss_bytes() -> int:
     """The most that this process ever had; not `ru_maxrss`, which begins with the parent's."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def _is_within(seconds: float, since: float) -> bool:
+    return time.monotonic() < since + seconds
 
 
 class _Outcomes:
@@ -54,9 +59,10 @@ def produce_through_outage(
     topic: str,
     value_bytes: int,
     with_callback: bool,
-    seconds: float,
+    outage_s: float,
+    heal_file: str,
 ) -> dict[str, Any]:
-    """Produce as fast as the buffer takes it, then flush.
+    """Produce as fast as the buffer takes it until it was full, then flush.
 
     Args:
         client: `stock` or `blobmsg`.
@@ -64,16 +70,17 @@ def produce_through_outage(
         topic: Where to.
         value_bytes: Of each record; its key has 8 more.
         with_callback: Whether every record has a delivery callback.
-        seconds: How long, before the flush.
+        outage_s: How long at least, before the flush.
+        heal_file: Made before the flush: the store is away until it is there.
     """
     producer = create_producer(client, conf)
     base_bytes = _rss_bytes()
     outcomes = _Outcomes()
     callback = outcomes.on_delivery if with_callback else None
     records = refusals = 0
-    end = time.monotonic() + seconds
+    started = time.monotonic()
     filler = bytes(value_bytes - 8)
-    while time.monotonic() < end:
+    while _is_within(outage_s + (0 if refusals else _STALLED_S), started):
         for _ in range(_LOOK_EVERY_RECORDS):
             number = b"%08d" % records
             try:
@@ -84,6 +91,7 @@ def produce_through_outage(
                 break
             records += 1
         producer.poll(0)
+    Path(heal_file).touch()
     producer.flush(_FLUSH_TIMEOUT_S)
     return {
         "base_bytes": base_bytes,
@@ -124,25 +132,35 @@ def fill(
 
 
 def consume_slowly(
-    *, client: str, conf: dict[str, Any], topic: str, records: int, slow_s: float
+    *,
+    client: str,
+    conf: dict[str, Any],
+    topic: str,
+    records: int,
+    outage_s: float,
+    heal_file: str,
 ) -> dict[str, Any]:
-    """Read a little now and then, later the rest.
+    """Read a little now and then until the store has been back for a while, later the rest.
 
     Args:
         client: `stock` or `blobmsg`.
         conf: Its settings.
         topic: Holds `records`.
         records: How many to read.
-        slow_s: How long it reads 10 records at a time, 50 times a second.
+        outage_s: How long the store is away. Until 5 s behind it this reads 10 records at a time,
+            50 times a second.
+        heal_file: Made when the outage ends.
     """
+    slow_s = outage_s + _SLOW_AFTER_OUTAGE_S
     consumer = create_consumer(client, conf)
     base_bytes = _rss_bytes()
     consumer.subscribe([topic])
     read = 0
-    slow_end = time.monotonic() + slow_s
-    last = time.monotonic()
-    while read < records and time.monotonic() < last + max(_STALLED_S, 2 * slow_s):
-        is_slow = time.monotonic() < slow_end
+    started = last = time.monotonic()
+    while read < records and _is_within(max(_STALLED_S, 2 * slow_s), last):
+        is_slow = _is_within(slow_s, started)
+        if not _is_within(outage_s, started):
+            Path(heal_file).touch()
         messages = consumer.consume(10 if is_slow else 1000, 0.02 if is_slow else 1.0)
         fresh = sum(message.error() is None for message in messages)
         if fresh:

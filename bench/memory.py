@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,49 +106,52 @@ def measure(cluster: Cluster, proxy: FaultProxy, case: Case, outage_s: float) ->
     }
     proxied = {**conf, "blobmsg.s3.endpoint.url": proxy.url}
     arguments = {"client": "blobmsg", "topic": topic, "value_bytes": case.value_bytes}
-    try:
-        if case.is_producer:
-            heal_at = time.monotonic() + outage_s
-            proxy.rule = _refuse_until(heal_at)
+    with tempfile.TemporaryDirectory() as folder:
+        heal_file = Path(folder) / "the store is back"
+        outage = {"outage_s": outage_s, "heal_file": str(heal_file)}
+        try:
+            if case.is_producer:
+                proxy.rule = _refuse_until_there(heal_file)
+                figures = cluster.run(
+                    "produce_through_outage",
+                    conf=proxied,
+                    with_callback=case.with_callback,
+                    **outage,
+                    **arguments,
+                )
+                return {**figures, "lost": _lost_of_producer(figures, case)}
+            count = _READ_BYTES // (case.value_bytes + 8)
+            cluster.run("fill", conf=conf, records=count, **arguments)
+            proxy.rule = _refuse_until_there(heal_file)
             figures = cluster.run(
-                "produce_through_outage",
-                conf=proxied,
-                with_callback=case.with_callback,
-                seconds=max(1.0, heal_at - time.monotonic()),
-                **arguments,
+                "consume_slowly",
+                client="blobmsg",
+                topic=topic,
+                conf=_reader_conf(proxied),
+                records=count,
+                **outage,
             )
-            return {**figures, "lost": _lost_of_producer(figures, case)}
-        count = _READ_BYTES // (case.value_bytes + 8)
-        cluster.run("fill", conf=conf, records=count, **arguments)
-        proxy.rule = _refuse_until(time.monotonic() + outage_s)
-        reader = {
-            name: value
-            for name, value in proxied.items()
-            if name.startswith(("bootstrap.", "blobmsg."))
-        }
-        figures = cluster.run(
-            "consume_slowly",
-            client="blobmsg",
-            topic=topic,
-            conf={
-                **reader,
-                "blobmsg.prefetch.max.bytes": _PREFETCH_BYTES,
-                "blobmsg.cache.memory.bytes": _CACHE_BYTES,
-            },
-            records=count,
-            slow_s=outage_s + 5,
-        )
-        missing = count - figures["records"]
-        return {**figures, "lost": [f"{missing} of {count} records not read"] if missing else []}
-    finally:
-        proxy.rule = None
-        cluster.delete_topic(topic)
-        cluster.delete_objects("data/")
+            missing = count - figures["records"]
+            lost = [f"{missing} of {count} records not read"] if missing else []
+            return {**figures, "lost": lost}
+        finally:
+            proxy.rule = None
+            cluster.delete_topic(topic)
+            cluster.delete_objects("data/")
 
 
-def _refuse_until(moment: float) -> Any:
+def _reader_conf(conf: dict[str, Any]) -> dict[str, Any]:
+    common = {n: value for n, value in conf.items() if n.startswith(("bootstrap.", "blobmsg."))}
+    return {
+        **common,
+        "blobmsg.prefetch.max.bytes": _PREFETCH_BYTES,
+        "blobmsg.cache.memory.bytes": _CACHE_BYTES,
+    }
+
+
+def _refuse_until_there(heal_file: Path) -> Any:
     def rule(_request: Request) -> Fault | None:
-        return Answer(503, "ServiceUnavailable") if time.monotonic() < moment else None
+        return None if heal_file.exists() else Answer(503, "ServiceUnavailable")
 
     return rule
 

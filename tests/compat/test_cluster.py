@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tests.helpers.stack import wait_for_leaders
+
 if TYPE_CHECKING:
     from tests.helpers.both import Both, Side
 
@@ -30,6 +32,7 @@ def test_the_cluster_looks_the_same_from_a_consumer(both: Both) -> None:
 
 def see_cluster(side: Side, client: Any, topic: str) -> dict[str, Any]:
     """What a client tells of the cluster."""
+    wait_for_leaders(client, topic, 3)  # the broker it asks may not know them yet
     found = client.list_topics(topic, timeout=20)
     everything = client.list_topics(timeout=20)
     side.known(topic)

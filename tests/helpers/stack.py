@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
     AdminClient,
@@ -84,12 +84,12 @@ def topic_factory(bootstrap_servers: str) -> Callable[..., str]:
     return make_topic
 
 
-def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
-    """Return when the metadata names a leader for every partition of the topic."""
+def wait_for_leaders(client: Any, topic: str, partitions: int) -> None:
+    """Return when the metadata that a client gets names a leader for every partition."""
     deadline = time.monotonic() + 30
     look_again = threading.Event()
     while True:
-        found = admin.list_topics(topic, timeout=10).topics[topic].partitions
+        found = client.list_topics(topic, timeout=10).topics[topic].partitions
         if len(found) == partitions and all(p.leader >= 0 for p in found.values()):
             return
         if time.monotonic() > deadline:

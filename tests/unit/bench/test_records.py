@@ -66,6 +66,9 @@ def test_values_are_all_different_and_text_alone_compresses(
     assert least < len(zlib.compress(joined)) / len(joined) < most
 
 
+@pytest.mark.skipif(
+    not hasattr(confluent_kafka, "consistent"), reason="older versions do not show their hash"
+)
 def test_expected_partition_is_the_one_of_librdkafka() -> None:
     key = b"00000007"
     counts = expected_tally([key], [b"x" * 1024], PARTITIONS).counts
