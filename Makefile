@@ -17,7 +17,8 @@ JOBS ?= $(if $(BLOBMSG_DEV_STACK)$(BLOBMSG_DEV_BOOTSTRAP),0,2)
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock fmt lint types unit parts test planted demo bench bench-workloads bench-memory
+.PHONY: help setup lock fmt lint types unit parts test test-lowest planted demo
+.PHONY: bench bench-workloads bench-memory
 .PHONY: stack-up stack-down docs clean
 
 help: ## this list
@@ -58,6 +59,14 @@ parts: $(STAMP)
 test: $(STAMP) parts ## everything, on real Kafka and S3
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
+# In a virtual environment of its own. `tests/compat` compares with the newest stock client alone: older
+# ones have fewer calls and other texts.
+LOWEST := .venv-lowest
+test-lowest: ## the tests but tests/compat, with the oldest packages that are allowed
+	$(MAKE) --no-print-directory parts VENV=$(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --require-hashes -r requirements-lowest.lock
+	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --ignore tests/compat $(ARGS)
+
 planted: $(STAMP) parts ## guarantees broken on purpose: the tests must notice (ARGS="14 22")
 	$(BIN)/python tools/planted.py $(ARGS)
 
@@ -83,6 +92,6 @@ docs: $(STAMP) ## the pages that are written by programs
 	$(BIN)/python -m blobmsg.settings_page > docs/settings.md
 
 clean: ## everything that was made here, not the user's cache
-	rm -rf $(VENV) build dist bench/out .pytest_cache .mypy_cache .ruff_cache .hypothesis htmlcov
+	rm -rf $(VENV) $(LOWEST) build dist bench/out .pytest_cache .mypy_cache .ruff_cache .hypothesis htmlcov
 	rm -rf .coverage *.egg-info blobmsg/native/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

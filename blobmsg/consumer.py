@@ -389,6 +389,7 @@ class BlobConsumer(_ConsumerBase):
         message: Any = None,
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
+        **former: bool,
     ) -> list[TopicPartition] | None:
         """Commit positions, exact to the record.
 
@@ -396,6 +397,7 @@ class BlobConsumer(_ConsumerBase):
             message: Commit the position behind it.
             offsets: Commit these virtual offsets. Neither: what is stored.
             asynchronous: Return at once; the setting `on_commit` hears of the outcome.
+            former: `async`, as it was called before that became a word of Python's.
 
         Returns:
             None, or with `asynchronous=False` the partitions with virtual offsets and errors.
@@ -407,6 +409,9 @@ class BlobConsumer(_ConsumerBase):
             TypeError: An argument of a wrong type.
         """
         self._check_usable()
+        asynchronous = former.pop("async", asynchronous)
+        if former:
+            raise TypeError(f"commit() got an unexpected keyword argument {next(iter(former))!r}")
         if message is not None and offsets is not None:
             raise ValueError("message and offsets are mutually exclusive")
         consumption = self._consumption

@@ -199,8 +199,13 @@ def plain_producer_config(user_conf: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def admin_config(user_conf: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the AdminClient that a process' clients share: how to connect, and no more."""
-    return {key: value for key, value in user_conf.items() if str(key).startswith(_CONNECTION)}
+    """Settings of the AdminClient that a process' clients share: how to connect, and no more.
+
+    It writes no log lines: what keeps it from connecting keeps the inner client, too, which says so
+    where the user wants it.
+    """
+    how = {key: value for key, value in user_conf.items() if str(key).startswith(_CONNECTION)}
+    return {**how, "log_level": 0}
 
 
 _CONNECTION: Final = (

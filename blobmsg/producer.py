@@ -177,9 +177,6 @@ class BlobProducer(_ProducerBase):
     def _on_error(self, error: KafkaError) -> None:
         if error.name() == "_ALL_BROKERS_DOWN" and self._unusable is None:
             self._pipeline.all_brokers_down()
-        if self._callbacks.error_cb is None:
-            # As librdkafka would, had we not taken its event.
-            self._log.error("%s", error)
         self._queue_event(self._callbacks.error_cb, error)
 
     def _on_log_failure(self, error: Exception) -> None:

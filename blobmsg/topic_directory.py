@@ -107,6 +107,9 @@ class TopicDirectory:
             UnknownTopic: It does not exist (yet).
             KafkaException: The cluster can't be asked now, or refuses.
         """
+        # While no broker can be reached, asking tries to connect again and again, and the inner
+        # client tells the user of each time. The admin client is silent, so it is asked first.
+        self._admin.list_topics(topic, _METADATA_TIMEOUT_S)
         metadata = self._list_topics(topic, _METADATA_TIMEOUT_S).topics.get(topic)
         if metadata is None:
             raise UnknownTopic(topic)

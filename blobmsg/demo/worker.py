@@ -173,7 +173,7 @@ def _produce(job: Job, commands: Commands) -> None:
     wire.settle(producer)
     counters: dict[str, int] = producer.stats() if job.client == "blobmsg" else {}
     cpu_s = time.process_time()
-    if not remaining:
+    if job.client == "blobmsg" and not remaining:  # stock's has no `close` before 2.13
         producer.close()
     _tell(
         "done",

@@ -165,6 +165,9 @@ def test_wrong_arguments_of_commit(both: Both) -> None:
         commit(offsets=[TopicPartition(t, 0, -7)], asynchronous=False)
         commit(offsets=[TopicPartition("none-" + t, 0, 0)], asynchronous=False)
         commit(offsets=[TopicPartition(t, 99, 0)], asynchronous=False)
+        commit(**{"async": False})
+        commit(offsets=[TopicPartition(t, 0, 0)], **{"async": False})
+        commit(offsets=[TopicPartition(t, 0, 0)], **{"async": True})
         commit(colour="red")
     """
     by_stock = _outcomes(both, calls)

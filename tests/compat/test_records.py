@@ -53,6 +53,23 @@ def test_keys_values_headers_and_timestamps_arrive_as_they_were_given(both: Both
     assert by_stock[1] == (b"", None, None, (1, stamp))
 
 
+def test_a_null_in_a_headers_name_is_kept_in_the_store_and_ends_the_name_elsewhere(
+    both: Both,
+) -> None:
+    def names(side: Side) -> list[str]:
+        topic = side.topic()
+        with side.producer() as producer:
+            producer.produce(topic, b"v", headers=[("before\0behind", b"1")])
+            flush(producer)
+        with side.consumer() as consumer:
+            consumer.assign([partition(topic, 0, 0)])
+            return [name for name, _ in read(consumer, 1)[0].headers()]
+
+    blob, plain = both.ours
+    assert names(both.stock) == names(plain) == ["before"]
+    assert names(blob) == ["before\0behind"]
+
+
 def test_a_record_without_a_timestamp_has_the_time_of_produce(both: Both) -> None:
     def case(side: Side) -> Any:
         topic, reports = side.topic(), Reports()

@@ -210,6 +210,34 @@ def test_a_logger_gets_the_lines_of_the_client(readers: Both, kind: str, form: s
     assert readers.agree(case) == "ERROR"
 
 
+@_KINDS
+@pytest.mark.parametrize("way", ["logger", "log_level"])
+def test_nothing_is_written_to_standard_error(
+    readers: Both, kind: str, way: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    quiet = logging.getLogger("compat.quiet")
+    quiet.propagate = False
+    quiet.addHandler(logging.NullHandler())
+
+    def case(side: Side) -> Any:
+        ticks: list[str] = []
+        reports = Reports()
+        more = {**_NOWHERE, "stats_cb": ticks.append, "statistics.interval.ms": 100}
+        more |= {"logger": quiet} if way == "logger" else {"log_level": 0}
+        with _class(side, kind)(_settings(side, kind, more)) as client:
+            if kind == "producer":
+                client.produce("somewhere", b"v", on_delivery=reports)
+            # Meanwhile every client of its has tried to connect several times.
+            wait_until(lambda: len(ticks) >= 20, "2 s of it", serve=lambda: client.poll(0.1))
+            if kind == "producer":
+                client.purge()
+                flush(client)
+        return capfd.readouterr().err, reports.codes
+
+    written, _ = readers.agree(case)
+    assert written == ""
+
+
 def test_on_commit_hears_of_the_outcome(readers: Both, filled: Callable[[Side], str]) -> None:
     def case(side: Side) -> Any:
         heard: list[Any] = []

@@ -17,9 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from blobmsg import BlobConsumer, BlobProducer
+from tests.helpers.stock import StockConsumer, StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +34,7 @@ _SIGNATURE: Final = re.compile(
     "|multiple values for argument"
 )
 # In texts of Python's own.
-_CLASS: Final = re.compile("(?:cimpl\\.|Blob)(Producer|Consumer|Message)\\b")
+_CLASS: Final = re.compile("(?:cimpl\\.|Blob|Stock)(Producer|Consumer|Message)\\b")
 #: Bits of a virtual offset below Kafka's own (DESIGN.md, Offsets).
 _SHIFT: Final = 20
 
@@ -61,12 +62,12 @@ class Side:
     @property
     def producer_class(self) -> Any:
         """Its `Producer`."""
-        return BlobProducer if self.is_ours else Producer
+        return BlobProducer if self.is_ours else StockProducer
 
     @property
     def consumer_class(self) -> Any:
         """Its `Consumer`."""
-        return BlobConsumer if self.is_ours else Consumer
+        return BlobConsumer if self.is_ours else StockConsumer
 
     def settings(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Its settings with some of the case's, without those that it does not know."""

@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import (
     KafkaError,
     KafkaException,
-    Producer,
 )
 
 from blobmsg import BlobConsumer, BlobProducer
@@ -24,6 +23,7 @@ from tests.helpers.records import (
     read,
     send,
 )
+from tests.helpers.stock import StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -170,7 +170,7 @@ def _bad_notification(behind_magic: bytes) -> bytes:
 
 
 def _plain_producer(conf: dict[str, Any]) -> Any:
-    return Producer(_for(Producer, conf))
+    return StockProducer(_for(StockProducer, conf))
 
 
 @pytest.mark.parametrize("behind_magic", _MAGIC_AND_GARBAGE)

@@ -6,13 +6,13 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from blobmsg import BlobConsumer, BlobProducer
 from blobmsg.format.batch_object import IndexEntry, decode_batch_object_index
 from blobmsg.format.object_key import ObjectKey
 from tests.helpers.records import Reports, flush, partition, produce, read_to_end, send
+from tests.helpers.stock import StockConsumer, StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,7 +218,7 @@ def test_a_compacted_topic_stays_plain(
         "group.id": "destinations",
         "enable.partition.eof": True,
     }
-    with Consumer(reading) as stock:
+    with StockConsumer(reading) as stock:
         stock.assign([partition(topic, 0, 0)])
         messages = read_to_end(stock, 1).messages
     assert [(m.key(), m.value()) for m in messages] == [
@@ -230,11 +230,9 @@ def test_a_compacted_topic_stays_plain(
 def test_a_compacted_topic_refuses_records_without_a_key_as_in_stock(
     conf: dict[str, Any], make_topic: Callable[..., str]
 ) -> None:
-    from confluent_kafka import Producer
-
     topic = make_topic(config={"cleanup.policy": "compact"})
     codes = []
-    for client in (Producer, BlobProducer):
+    for client in (StockProducer, BlobProducer):
         own = {k: v for k, v in conf.items() if client is BlobProducer or "blobmsg" not in k}
         with client(own) as producer:
             codes.append(send(producer, topic, [b"no key"]).codes)

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
     AdminClient,
     ConfigResource,
@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 
 from blobmsg import lab
 from blobmsg.lab.processes import ProcessId
+from tests.helpers.stock import StockConsumer, StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,13 +56,13 @@ def test_records_and_transactions_go_through(
     bootstrap: str, make_topic: Callable[..., str]
 ) -> None:
     topic = make_topic()
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})
+    producer = StockProducer({"bootstrap.servers": bootstrap, "transactional.id": topic})
     producer.init_transactions(30)
     producer.begin_transaction()
     producer.produce(topic, b"value", b"key")
     producer.commit_transaction(30)
 
-    consumer = Consumer(
+    consumer = StockConsumer(
         {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
     )
     try:
@@ -96,7 +97,7 @@ def test_a_killed_broker_comes_back_with_its_data_on_its_port(
 ) -> None:
     stack = breakable_stack
     topic = make_topic()
-    producer = Producer({"bootstrap.servers": stack.bootstrap_servers})
+    producer = StockProducer({"bootstrap.servers": stack.bootstrap_servers})
     producer.produce(topic, b"before")
     assert producer.flush(30) == 0
     broker, address, pid = stack.broker(2), stack.broker(2).address, stack.broker(2).pid
@@ -109,7 +110,7 @@ def test_a_killed_broker_comes_back_with_its_data_on_its_port(
 
     assert broker.address == address
     assert broker.pid != pid
-    consumer = Consumer({"bootstrap.servers": address, "group.id": topic})
+    consumer = StockConsumer({"bootstrap.servers": address, "group.id": topic})
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         messages = [consumer.poll(30) for _ in range(2)]

@@ -6,12 +6,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError
 
 from blobmsg import BlobConsumer, BlobProducer
 from blobmsg.format import ObjectKey, encode_notification
 from tests.helpers.consuming import notification, part
 from tests.helpers.records import next_error, next_message, partition, read_to_end, send
+from tests.helpers.stock import StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,7 @@ def topic(conf: dict[str, Any], bootstrap: str, make_topic: Callable[..., str]) 
     topic = make_topic()
     with (
         BlobProducer({**conf, "blobmsg.route": "blob"}) as producer,
-        Producer({"bootstrap.servers": bootstrap}) as kafka,
+        StockProducer({"bootstrap.servers": bootstrap}) as kafka,
     ):
         send(producer, topic, [b"0", b"1"], partition=0)
         for number in range(2):

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 import pytest
 import zstandard
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError
 
 from blobmsg import BlobConsumer
 from blobmsg.format import Codec
 from blobmsg.format.notification import NOTIFICATION_MAGIC
 from tests.helpers.records import next_error, partition, send
+from tests.helpers.stock import StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,7 @@ def test_a_bomb_is_refused_before_memory_is_taken_for_it(
     part = [0, len(bomb), 1, Codec.ZSTD.value, PROMISED_BYTES, zlib.crc32(bomb), 0, 0, None]
     fields = {"n": 0, "i": bytes(16), "p": [part], "d": bomb}
     value = NOTIFICATION_MAGIC + b"\x01" + msgpack.packb(fields)
-    with Producer({"bootstrap.servers": bootstrap}) as stock:
+    with StockProducer({"bootstrap.servers": bootstrap}) as stock:
         send(stock, topic, [value], headers=[("blobmsg", b"1")])
 
     reader = {**conf, "group.id": topic, "enable.auto.commit": False}

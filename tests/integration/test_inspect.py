@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
 
 from blobmsg.cli.main import main
 from blobmsg.format import (
@@ -22,6 +21,7 @@ from blobmsg.format import (
     encode_object_segment,
 )
 from blobmsg.offsets import to_virtual
+from tests.helpers.stock import StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ def topic(
     client.close()
     sound = Notification((entry.part,), 0, producer_id, KEY)
     wrong = replace(sound, parts=(replace(entry.part, checksum=entry.checksum ^ 1),))
-    producer = Producer({"bootstrap.servers": stack.bootstrap_servers})
+    producer = StockProducer({"bootstrap.servers": stack.bootstrap_servers})
     for notification in (sound, wrong):
         value = encode_notification(notification)
         producer.produce(topic, value, headers=[(HEADER_NAME, HEADER_VALUE)], partition=0)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer
 
 from blobmsg import BlobConsumer
 from tests.helpers.records import partition, read
+from tests.helpers.stock import StockConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +113,7 @@ def test_every_order_gets_its_invoice(
         assert code == 0
 
     assert statuses == [202] * ORDERS + [400]
-    client, settings = (Consumer, {}) if billing == "before" else (BlobConsumer, conf)
+    client, settings = (StockConsumer, {}) if billing == "before" else (BlobConsumer, conf)
     reader_conf = {**settings, "bootstrap.servers": stack.bootstrap_servers, "group.id": "reader"}
     with client(reader_conf) as reader:
         reader.assign([partition(environ["INVOICES_TOPIC"], 0, 0)])

@@ -9,9 +9,7 @@ import pytest
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
     KafkaError,
-    Producer,
 )
 
 from blobmsg import BlobConsumer, BlobProducer
@@ -27,6 +25,7 @@ from tests.helpers.records import (
     values_by_partition,
     wait_until,
 )
+from tests.helpers.stock import StockConsumer, StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +64,7 @@ def test_stock_and_blob_producers_of_all_routes_share_a_topic(
 ) -> None:
     topic = make_topic(partitions=3, config=KEEP)
     reports = {name: Reports() for name in ["stock", *ROUTES]}
-    producers: dict[str, Any] = {"stock": Producer(stock_conf)}
+    producers: dict[str, Any] = {"stock": StockProducer(stock_conf)}
     for route in ROUTES:
         producers[route] = BlobProducer(
             {**conf, "blobmsg.route": route, "blobmsg.batch.interval.ms": 20}
@@ -130,7 +129,10 @@ def test_a_stock_consumer_reads_what_goes_plain(
             )  # fmt: skip
         flush(producer)
 
-    with Consumer({**stock_conf, **reading}) as stock, BlobConsumer({**conf, **reading}) as ours:
+    with (
+        StockConsumer({**stock_conf, **reading}) as stock,
+        BlobConsumer({**conf, **reading}) as ours,
+    ):
         for consumer in (stock, ours):
             consumer.assign([partition(topic, 0, 0)])
         by_stock = read_to_end(stock, 1).messages
@@ -153,7 +155,7 @@ def test_at_a_low_rate_auto_sends_records_that_every_consumer_can_read(
         for number in range(20):
             assert send(producer, topic, [b"%d" % number]).errors == []
 
-    with Consumer({**stock_conf, **reading}) as stock:
+    with StockConsumer({**stock_conf, **reading}) as stock:
         stock.assign([partition(topic, 0, 0)])
         values = [m.value() for m in read_to_end(stock, 1).messages]
     assert values == [b"%d" % number for number in range(20)]
@@ -255,7 +257,10 @@ def test_topics_outside_the_pattern_pass_through_untouched(
     assert reports.errors == []
     assert len(reports.outcomes) == 100
 
-    with Consumer({**stock_conf, **reading}) as stock, BlobConsumer({**only, **reading}) as ours:
+    with (
+        StockConsumer({**stock_conf, **reading}) as stock,
+        BlobConsumer({**only, **reading}) as ours,
+    ):
         stock.assign([partition(outside, 0, 0)])
         assert [int(m.value()) for m in read_to_end(stock, 1).messages] == list(range(50))
         ours.assign([partition(inside, 0, 0), partition(outside, 0, 0)])
@@ -333,7 +338,7 @@ def test_none_and_empty_headers_and_timestamps_are_what_stock_delivers(
         {"value": b"old", "key": b"k", "timestamp": 1},
         {"value": b"new", "key": b"k", "timestamp": stamp + 10**9},
     ]
-    with Producer(stock_conf) as stock, BlobProducer({**conf, "blobmsg.route": route}) as ours:
+    with StockProducer(stock_conf) as stock, BlobProducer({**conf, "blobmsg.route": route}) as ours:
         for producer, name in ((stock, stock_topic), (ours, topic)):
             reports = Reports()
             for record in records:
@@ -343,7 +348,7 @@ def test_none_and_empty_headers_and_timestamps_are_what_stock_delivers(
             flush(producer)
             assert reports.errors == []
 
-    with Consumer({**stock_conf, **reading}) as stock_consumer:
+    with StockConsumer({**stock_conf, **reading}) as stock_consumer:
         stock_consumer.assign([partition(stock_topic, 0, 0)])
         expected = [_facts(m) for m in read_to_end(stock_consumer, 1).messages]
     with BlobConsumer({**conf, **reading}) as consumer:
@@ -377,7 +382,7 @@ def test_keys_go_to_the_partitions_that_stock_would_take(
     keys = [b"key-%d" % number for number in range(200)]
     taken: list[list[int]] = []
     with (
-        Producer({**stock_conf, "partitioner": partitioner}) as stock,
+        StockProducer({**stock_conf, "partitioner": partitioner}) as stock,
         BlobProducer({**conf, "blobmsg.route": "blob", "partitioner": partitioner}) as ours,
     ):
         for producer in (stock, ours):

@@ -11,7 +11,6 @@ from confluent_kafka import (
     OFFSET_END,
     OFFSET_INVALID,
     OFFSET_STORED,
-    Consumer,
     KafkaError,
     KafkaException,
     TopicPartition,
@@ -33,6 +32,7 @@ from tests.helpers.records import (
     read_to_end,
     wait_until,
 )
+from tests.helpers.stock import StockConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -223,7 +223,7 @@ def test_metadata_of_the_user_is_kept_beside_ours(reading: dict[str, Any], fille
 
     # Kafka itself keeps its own offset, so that other tools' views and resets work.
     stock = {k: v for k, v in reading.items() if not k.startswith("blobmsg.")}
-    with Consumer(stock) as plain:
+    with StockConsumer(stock) as plain:
         [raw] = plain.committed([partition(filled.topic)], 20)
         assert raw.offset == 2
         plain.commit(offsets=[TopicPartition(filled.topic, 0, 3, "foreign")], asynchronous=False)
@@ -234,7 +234,7 @@ def test_metadata_of_the_user_is_kept_beside_ours(reading: dict[str, Any], fille
         assert _numbers(read_to_end(consumer, 1).messages) == list(range(54, COUNT))
 
 
-@pytest.mark.parametrize("client", [Consumer, BlobConsumer])
+@pytest.mark.parametrize("client", [StockConsumer, BlobConsumer])
 def test_a_commit_without_anything_new_is_no_offset(
     client: Any, reading: dict[str, Any], filled: Filled
 ) -> None:
@@ -288,7 +288,7 @@ def test_a_partition_that_is_not_assigned_is_refused_by_store_offsets_as_in_stoc
     reading: dict[str, Any], filled: Filled
 ) -> None:
     found = []
-    for client in (Consumer, BlobConsumer):
+    for client in (StockConsumer, BlobConsumer):
         conf = {k: v for k, v in reading.items() if client is BlobConsumer or "blobmsg" not in k}
         conf["enable.auto.offset.store"] = False
         with client(conf) as consumer:
@@ -369,7 +369,7 @@ def test_auto_offset_reset_error_is_reported_as_in_stock(
     reading: dict[str, Any], filled: Filled
 ) -> None:
     codes = []
-    for client in (Consumer, BlobConsumer):
+    for client in (StockConsumer, BlobConsumer):
         conf = {k: v for k, v in reading.items() if client is BlobConsumer or "blobmsg" not in k}
         conf["auto.offset.reset"] = "error"
         with client(conf) as consumer:

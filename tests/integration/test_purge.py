@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError
 
 from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.fault_proxy import FaultProxy, Hold
@@ -22,6 +22,7 @@ from tests.helpers.records import (
     send,
     wait_until,
 )
+from tests.helpers.stock import StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 _STATISTICS = "statistics.interval.ms"
 
-PRODUCERS = pytest.mark.parametrize("client", [Producer, BlobProducer])
+PRODUCERS = pytest.mark.parametrize("client", [StockProducer, BlobProducer])
 
 
 def _for(client: type, conf: dict[str, Any], **more: Any) -> dict[str, Any]:

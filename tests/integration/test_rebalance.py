@@ -164,6 +164,9 @@ def test_a_second_member_takes_over_partitions_that_were_read_ahead(
         )
         before = len(first.given)
         _run(members, lambda: everything <= {*first.given, *second.given})
+        second.consumer.close()
+        # Closed amidst a rebalance, librdkafka 2.8 may leave before it commits, or hang.
+        _run([first], lambda: len(first.owned) == PARTITIONS)
 
     assert first.revocations >= 1
     assert before < len(everything)  # the new member had work left to do

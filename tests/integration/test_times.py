@@ -10,10 +10,8 @@ from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
-    Consumer,
     KafkaError,
     KafkaException,
-    Producer,
 )
 
 from blobmsg import BlobConsumer, BlobProducer
@@ -26,6 +24,7 @@ from tests.helpers.records import (
     read_to_end,
     send,
 )
+from tests.helpers.stock import StockConsumer, StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +55,7 @@ def _fill(conf: dict[str, Any], topic: str) -> None:
                         timestamp=_FIRST_MS + 100 * number + after_ms + partition_number,
                     )
             flush(producer)
-    with_stock = Producer(_stock(conf))
+    with_stock = StockProducer(_stock(conf))
     with_stock.produce(topic, b"stock", partition=0, timestamp=_FIRST_MS + 1000)
     flush(with_stock)
 
@@ -128,7 +127,7 @@ def test_on_a_log_append_time_topic_every_record_has_the_brokers_time(
 
 def test_wrong_calls_are_answered_as_stock_answers_them(conf: dict[str, Any], topic: str) -> None:
     found = []
-    for client, settings in ((Consumer, _stock(_reader(conf))), (BlobConsumer, _reader(conf))):
+    for client, settings in ((StockConsumer, _stock(_reader(conf))), (BlobConsumer, _reader(conf))):
         with client(settings) as consumer:
             wrong: list[Any] = [None, [1], partition(topic, 0, 0), [], [partition(topic, 7, 0)]]
             wrong.append([partition(topic, 0, OFFSET_INVALID)])

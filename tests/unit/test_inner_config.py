@@ -379,6 +379,7 @@ def test_the_admin_client_gets_what_it_needs_to_connect() -> None:
         "security.protocol": "SASL_SSL",
         "sasl.username": "u",
         "ssl.ca.location": "/ca",
+        "log_level": 0,
     }
 
 

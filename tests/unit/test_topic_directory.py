@@ -125,6 +125,19 @@ def test_retention_forever_is_a_class_of_its_own() -> None:
     assert read(Cluster(configs={"retention.ms": "-1"})).retention_class.is_forever
 
 
+def test_the_inner_client_is_not_asked_while_no_broker_can_be_reached() -> None:
+    class Away(Cluster):
+        def list_topics(self, topic: str, timeout: float) -> Any:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    inner, admin = Cluster(), Away()
+
+    with pytest.raises(KafkaException):
+        TopicDirectory(inner.list_topics, admin, settings()).read("flights")
+
+    assert inner.asked == []
+
+
 def test_a_topic_that_metadata_does_not_have_is_unknown() -> None:
     topics = directory(Cluster())
 
