@@ -34,7 +34,7 @@ $(STAMP): requirements.lock pyproject.toml $(NATIVE)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-lock: ## requirements.lock anew, from pyproject.toml
+lock: ## requirements.lock and requirements-lowest.lock anew, from pyproject.toml
 	PYTHON=$(PYTHON) tools/lock
 
 fmt: $(STAMP) ## format, and mend what lint can mend
@@ -63,6 +63,8 @@ test: $(STAMP) parts ## everything, on real Kafka and S3
 # ones have fewer calls and other texts.
 LOWEST := .venv-lowest
 test-lowest: ## the tests but tests/compat, with the oldest packages that are allowed
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and \
+	    "the oldest packages were built for Python 3.11: make test-lowest PYTHON=python3.11")'
 	$(MAKE) --no-print-directory parts VENV=$(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --require-hashes -r requirements-lowest.lock
 	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --ignore tests/compat $(ARGS)

@@ -189,7 +189,8 @@ def _section(outage_s: float, rows: list[list[str]]) -> str:
     return (
         f"## Memory through an outage of the store\n\n"
         f"`python -m bench.memory --outage-s {outage_s:.0f}`: {_PARTITIONS} partitions; the store "
-        f"refuses every request for {outage_s:.0f} s. RSS of a process of its own.\n\n"
+        f"refuses every request for {outage_s:.0f} s, and until the producer's buffer was full. "
+        f"RSS of a process of its own.\n\n"
         f"{facts}\n\n{markdown_table(_HEAD, rows)}"
     )
 

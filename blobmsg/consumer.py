@@ -72,6 +72,8 @@ _numbers: Final = itertools.count(1)
 _open: Final[weakref.WeakSet[BlobConsumer]] = weakref.WeakSet()
 _MAX_MESSAGES: Final = 1_000_000
 _STOP_TIMEOUT_S: Final = 1.0
+# `None` would mean False, as in stock.
+_NOT_GIVEN: Final[Any] = object()
 
 
 class BlobConsumer(_ConsumerBase):
@@ -388,7 +390,7 @@ class BlobConsumer(_ConsumerBase):
         self,
         message: Any = None,
         offsets: list[TopicPartition] | None = None,
-        asynchronous: bool = True,
+        asynchronous: Any = _NOT_GIVEN,
         **former: bool,
     ) -> list[TopicPartition] | None:
         """Commit positions, exact to the record.
@@ -396,7 +398,8 @@ class BlobConsumer(_ConsumerBase):
         Args:
             message: Commit the position behind it.
             offsets: Commit these virtual offsets. Neither: what is stored.
-            asynchronous: Return at once; the setting `on_commit` hears of the outcome.
+            asynchronous: Return at once (the default); the setting `on_commit` hears of the
+                outcome.
             former: `async`, as it was called before that became a word of Python's.
 
         Returns:
@@ -409,7 +412,9 @@ class BlobConsumer(_ConsumerBase):
             TypeError: An argument of a wrong type.
         """
         self._check_usable()
-        asynchronous = former.pop("async", asynchronous)
+        before = former.pop("async", True)
+        if asynchronous is _NOT_GIVEN:
+            asynchronous = before
         if former:
             raise TypeError(f"commit() got an unexpected keyword argument {next(iter(former))!r}")
         if message is not None and offsets is not None:

@@ -201,11 +201,11 @@ def plain_producer_config(user_conf: Mapping[str, Any]) -> dict[str, Any]:
 def admin_config(user_conf: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the AdminClient that a process' clients share: how to connect, and no more.
 
-    It writes no log lines: what keeps it from connecting keeps the inner client, too, which says so
-    where the user wants it.
+    It writes no log lines, for the inner client says where the user wants it what is wrong with
+    Kafka; and makes no topic by asking for it, for whether that happens is the inner client's.
     """
     how = {key: value for key, value in user_conf.items() if str(key).startswith(_CONNECTION)}
-    return {**how, "log_level": 0}
+    return {**how, "log_level": 0, "allow.auto.create.topics": False}
 
 
 _CONNECTION: Final = (

@@ -117,8 +117,6 @@ class BlobProducer(_ProducerBase):
             _refuse("transactional.id", "transactions")
         name = f"blobmsg-producer-{next(_numbers)}"
         self._statistics = InnerStatistics()
-        note_failure = weakly(self._on_log_failure)
-        self._log = ThreadLog(self._callbacks.logger or logger, note_failure)
         inner_conf = inner_producer_config(kafka_conf, settings, view)
         self._inner = _StockProducer({**inner_conf, **self._inner_callbacks()})
         self._passthrough: confluent_kafka.Producer | None = None
@@ -133,16 +131,19 @@ class BlobProducer(_ProducerBase):
         admin_conf = admin_config(kafka_conf)
         self._admin_name = ("admin", freeze(admin_conf))
         admin = shared.acquire(self._admin_name, lambda: AdminClient(admin_conf))
+        self._directory = TopicDirectory(
+            self._inner.list_topics,
+            admin,
+            settings,
+            ThreadLog(logging.getLogger("blobmsg.topics"), weakly(self._on_log_failure)),
+            # Older versions have nobody to call it for an admin client.
+            knocks="oauth_cb" not in kafka_conf,
+        )
         self._pipeline = ProducerPipeline(
             self._inner,
             settings,
             view,
-            directory=TopicDirectory(
-                self._inner.list_topics,
-                admin,
-                settings,
-                ThreadLog(logging.getLogger("blobmsg.topics"), note_failure),
-            ),
+            directory=self._directory,
             stores=self._stores,
             clock=SystemClock(),
             name=name,
@@ -164,7 +165,8 @@ class BlobProducer(_ProducerBase):
         if self._callbacks.throttle_cb is not None:
             callbacks["throttle_cb"] = weakly(self._on_throttle)
         if self._callbacks.logger is not None:
-            callbacks["logger"] = self._log
+            note_failure = weakly(self._on_log_failure)
+            callbacks["logger"] = ThreadLog(self._callbacks.logger, note_failure)
         return callbacks
 
     def _on_statistics(self, text: str) -> None:
@@ -556,6 +558,7 @@ class BlobProducer(_ProducerBase):
         self._check_handle()
         with self._lock:
             self._credentials = (username, password)
+            self._directory.stop_knocking()
             self._inner.set_sasl_credentials(username, password)
             if self._passthrough is not None:
                 self._passthrough.set_sasl_credentials(username, password)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,7 @@ _WEEK_MS: Final = 7 * 24 * 3600 * 1000
 # must not hold back the first record for long.
 _CONFIG_TIMEOUT_S: Final = 2.0
 _METADATA_TIMEOUT_S: Final = 10.0
+_LEAST_TIMEOUT_S: Final = 1.0
 _DEFAULT_MESSAGE_MAX_BYTES: Final = 1_048_588  # the broker's own default
 # On Python 3.10 a future's time-out is a class of its own.
 _NO_ANSWER: Final = (KafkaException, TimeoutError, concurrent.futures.TimeoutError)
@@ -77,8 +79,11 @@ class TopicDirectory:
         admin: An AdminClient, for what metadata does not tell.
         settings: Destination, retention, zones.
         log: For what the user should know.
+        knocks: While no broker can be reached, asking tries to connect again and again, and the
+            inner client tells the user of each time. So the admin client, which is silent, is asked
+            first until a broker answers. Not where it can't connect while the inner one can.
 
-    Threads: one at a time.
+    Threads: one at a time; `stop_knocking` any.
     """
 
     def __init__(
@@ -87,8 +92,12 @@ class TopicDirectory:
         admin: Any,
         settings: Settings,
         log: logging.Logger | ThreadLog = logger,
+        *,
+        knocks: bool = True,
     ) -> None:
         self._list_topics = list_topics
+        self._knocks = knocks
+        self._has_answered = False  # a broker, when it was last asked
         self._admin = admin
         self._settings = settings
         self._log = log
@@ -107,10 +116,7 @@ class TopicDirectory:
             UnknownTopic: It does not exist (yet).
             KafkaException: The cluster can't be asked now, or refuses.
         """
-        # While no broker can be reached, asking tries to connect again and again, and the inner
-        # client tells the user of each time. The admin client is silent, so it is asked first.
-        self._admin.list_topics(topic, _METADATA_TIMEOUT_S)
-        metadata = self._list_topics(topic, _METADATA_TIMEOUT_S).topics.get(topic)
+        metadata = self._metadata(topic).topics.get(topic)
         if metadata is None:
             raise UnknownTopic(topic)
         if metadata.error is not None:
@@ -133,6 +139,19 @@ class TopicDirectory:
             max_message_bytes=_int_of(configs, "max.message.bytes", _DEFAULT_MESSAGE_MAX_BYTES),
             is_complete=self._is_complete,
         )
+
+    def stop_knocking(self) -> None:
+        """The inner client has credentials that the admin client does not have."""
+        self._knocks = False
+
+    def _metadata(self, topic: str) -> Any:
+        deadline = time.monotonic() + _METADATA_TIMEOUT_S
+        if self._knocks and not self._has_answered:
+            self._admin.list_topics(topic, _METADATA_TIMEOUT_S)
+        self._has_answered = False
+        metadata = self._list_topics(topic, max(_LEAST_TIMEOUT_S, deadline - time.monotonic()))
+        self._has_answered = True
+        return metadata
 
     def _retention_ms(self, topic: str, configs: Mapping[str, str]) -> int:
         if self._settings.retention_ms is not None:

@@ -168,6 +168,9 @@ def test_wrong_arguments_of_commit(both: Both) -> None:
         commit(**{"async": False})
         commit(offsets=[TopicPartition(t, 0, 0)], **{"async": False})
         commit(offsets=[TopicPartition(t, 0, 0)], **{"async": True})
+        commit(offsets=[TopicPartition(t, 0, 0)], asynchronous=True, **{"async": False})
+        commit(offsets=[TopicPartition(t, 0, 0)], asynchronous=False, **{"async": True})
+        commit(offsets=[TopicPartition(t, 0, 0)], asynchronous=None)
         commit(colour="red")
     """
     by_stock = _outcomes(both, calls)

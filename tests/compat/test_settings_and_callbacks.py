@@ -213,7 +213,11 @@ def test_a_logger_gets_the_lines_of_the_client(readers: Both, kind: str, form: s
 @_KINDS
 @pytest.mark.parametrize("way", ["logger", "log_level"])
 def test_nothing_is_written_to_standard_error(
-    readers: Both, kind: str, way: str, capfd: pytest.CaptureFixture[str]
+    readers: Both,
+    kind: str,
+    way: str,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     quiet = logging.getLogger("compat.quiet")
     quiet.propagate = False
@@ -236,6 +240,9 @@ def test_nothing_is_written_to_standard_error(
 
     written, _ = readers.agree(case)
     assert written == ""
+    # Nor what would be if nobody had set up logging.
+    ours = [line for line in caplog.records if line.name.startswith("blobmsg")]
+    assert [line for line in ours if line.levelno >= logging.ERROR] == []
 
 
 def test_on_commit_hears_of_the_outcome(readers: Both, filled: Callable[[Side], str]) -> None:

@@ -132,7 +132,7 @@ class RunningProducer:
         self.kafka = AcknowledgingKafka()
         monkeypatch.setattr(producer_module, "_StockProducer", lambda _conf: self.kafka)
         monkeypatch.setattr(producer_module, "AdminClient", lambda _conf: None)
-        monkeypatch.setattr(producer_module, "TopicDirectory", lambda *_: Directory())
+        monkeypatch.setattr(producer_module, "TopicDirectory", lambda *_, **_more: Directory())
         self.producer = BlobProducer({"bootstrap.servers": "nowhere:1", **_conf(name, more)})
         self.pipeline = self.producer._pipeline
 

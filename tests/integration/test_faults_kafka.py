@@ -102,7 +102,7 @@ def test_what_does_not_fit_into_librdkafkas_queue_waits_in_its_order(
     small = {
         "blobmsg.route": "plain",
         "message.max.bytes": 100_000,
-        "queue.buffering.max.kbytes": 2048,
+        "queue.buffering.max.kbytes": 8192,
         "compression.type": "none",
     }
     sent: dict[int, list[bytes]] = {}
@@ -114,8 +114,8 @@ def test_what_does_not_fit_into_librdkafkas_queue_waits_in_its_order(
             for broker in breakable_stack.brokers:
                 paused.enter_context(broker.paused())
             # They wait for their topic's partitions, and are handed over at once when these are
-            # known: twice what the inner producer's queue holds.
-            for number in range(85 * PARTITIONS):
+            # known: three times what the inner producer's queue holds.
+            for number in range(500 * PARTITIONS):
                 value = b"%d:" % number + bytes(1000)
                 sent.setdefault(number % PARTITIONS, []).append(value)
                 produce(producer, topic, value, partition=number % PARTITIONS, on_delivery=reports)

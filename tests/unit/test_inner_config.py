@@ -380,6 +380,7 @@ def test_the_admin_client_gets_what_it_needs_to_connect() -> None:
         "sasl.username": "u",
         "ssl.ca.location": "/ca",
         "log_level": 0,
+        "allow.auto.create.topics": False,
     }
 
 

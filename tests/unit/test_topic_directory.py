@@ -125,17 +125,49 @@ def test_retention_forever_is_a_class_of_its_own() -> None:
     assert read(Cluster(configs={"retention.ms": "-1"})).retention_class.is_forever
 
 
-def test_the_inner_client_is_not_asked_while_no_broker_can_be_reached() -> None:
-    class Away(Cluster):
-        def list_topics(self, topic: str, timeout: float) -> Any:
+class Away(Cluster):
+    """No broker can be reached while `is_away`."""
+
+    is_away = True
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        if self.is_away:
+            self.asked.append("in vain")
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        return super().list_topics(topic, timeout)
 
+
+def test_the_inner_client_is_asked_again_when_the_silent_one_was_answered() -> None:
+    inner, admin = Away(), Away()
+    topics = TopicDirectory(inner.list_topics, admin, settings())
+
+    def read_in_vain() -> None:
+        with pytest.raises(KafkaException):
+            topics.read("flights")
+
+    read_in_vain()
+    assert (inner.asked, admin.asked) == ([], ["in vain"])
+
+    inner.is_away = admin.is_away = False
+    topics.read("flights")
+    topics.read("flights")
+    assert inner.asked == ["topics"] * 2
+    assert admin.asked.count("topics") == 1  # not while the inner client is answered
+
+    inner.is_away = admin.is_away = True
+    read_in_vain()
+    read_in_vain()
+    assert inner.asked.count("in vain") == 1
+
+
+@pytest.mark.parametrize("way", ["from the start", "later"])
+def test_an_admin_client_that_can_not_connect_holds_nothing_up(way: str) -> None:
     inner, admin = Cluster(), Away()
+    topics = TopicDirectory(inner.list_topics, admin, settings(), knocks=way == "later")
+    if way == "later":
+        topics.stop_knocking()
 
-    with pytest.raises(KafkaException):
-        TopicDirectory(inner.list_topics, admin, settings()).read("flights")
-
-    assert inner.asked == []
+    assert topics.read("flights").destination_zones == ("",)
 
 
 def test_a_topic_that_metadata_does_not_have_is_unknown() -> None:
