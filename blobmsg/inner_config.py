@@ -216,6 +216,7 @@ _CONNECTION: Final = (
     "ssl.",
     "enable.ssl.",
     "enable.sasl.",
+    "https.",
     "socket.",
     "broker.",
     "client.id",

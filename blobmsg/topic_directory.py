@@ -37,6 +37,8 @@ _WEEK_MS: Final = 7 * 24 * 3600 * 1000
 _CONFIG_TIMEOUT_S: Final = 2.0
 _METADATA_TIMEOUT_S: Final = 10.0
 _LEAST_TIMEOUT_S: Final = 1.0
+# Of so many reads in a row one asks the inner client whatever the admin client may hear.
+_KNOCKS_AT_MOST: Final = 4
 _DEFAULT_MESSAGE_MAX_BYTES: Final = 1_048_588  # the broker's own default
 # On Python 3.10 a future's time-out is a class of its own.
 _NO_ANSWER: Final = (KafkaException, TimeoutError, concurrent.futures.TimeoutError)
@@ -97,7 +99,7 @@ class TopicDirectory:
     ) -> None:
         self._list_topics = list_topics
         self._knocks = knocks
-        self._has_answered = False  # a broker, when it was last asked
+        self._unanswered = 1  # reads in a row that no broker has answered, and this one
         self._admin = admin
         self._settings = settings
         self._log = log
@@ -146,11 +148,13 @@ class TopicDirectory:
 
     def _metadata(self, topic: str) -> Any:
         deadline = time.monotonic() + _METADATA_TIMEOUT_S
-        if self._knocks and not self._has_answered:
+        # Now and then without: the admin client may fail where the inner one would not.
+        is_doubted = self._unanswered % _KNOCKS_AT_MOST != 0
+        self._unanswered += 1
+        if self._knocks and is_doubted:
             self._admin.list_topics(topic, _METADATA_TIMEOUT_S)
-        self._has_answered = False
         metadata = self._list_topics(topic, max(_LEAST_TIMEOUT_S, deadline - time.monotonic()))
-        self._has_answered = True
+        self._unanswered = 0
         return metadata
 
     def _retention_ms(self, topic: str, configs: Mapping[str, str]) -> int:

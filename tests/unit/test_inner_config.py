@@ -367,6 +367,7 @@ def test_the_admin_client_gets_what_it_needs_to_connect() -> None:
         "security.protocol": "SASL_SSL",
         "sasl.username": "u",
         "ssl.ca.location": "/ca",
+        "https.ca.location": "/token-ca",
         "group.id": "g",
         "acks": 1,
         "on_delivery": print,
@@ -379,6 +380,7 @@ def test_the_admin_client_gets_what_it_needs_to_connect() -> None:
         "security.protocol": "SASL_SSL",
         "sasl.username": "u",
         "ssl.ca.location": "/ca",
+        "https.ca.location": "/token-ca",
         "log_level": 0,
         "allow.auto.create.topics": False,
     }

@@ -160,6 +160,18 @@ def test_the_inner_client_is_asked_again_when_the_silent_one_was_answered() -> N
     assert inner.asked.count("in vain") == 1
 
 
+def test_the_inner_client_is_asked_now_and_then_whatever_becomes_of_the_silent_one() -> None:
+    inner, admin = Cluster(), Away()
+    topics = TopicDirectory(inner.list_topics, admin, settings())
+
+    for _ in range(3):
+        with pytest.raises(KafkaException):
+            topics.read("flights")
+
+    assert topics.read("flights").destination_zones == ("",)
+    assert admin.asked.count("in vain") == 3
+
+
 @pytest.mark.parametrize("way", ["from the start", "later"])
 def test_an_admin_client_that_can_not_connect_holds_nothing_up(way: str) -> None:
     inner, admin = Cluster(), Away()
