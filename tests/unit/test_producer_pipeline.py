@@ -148,7 +148,9 @@ def test_inline_bytes_that_kafka_does_not_take_are_bounded(
     start: Callable[..., ProducerPipeline],
 ) -> None:
     kafka = Kafka(is_full=True)
-    pipeline = start(kafka, **{"blobmsg.route": "inline", "queue.buffering.max.kbytes": 8192})
+    # Small enough to be inline: larger ones would go to the store and leave the buffer.
+    batches = {"blobmsg.route": "inline", "blobmsg.batch.size.bytes": 65_536}
+    pipeline = start(kafka, **batches, **{"queue.buffering.max.kbytes": 8192})
     value = bytes(10_000)
 
     def fill() -> None:
