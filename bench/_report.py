@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["machine", "markdown_table", "replace_section", "table"]
+__all__ = ["fact_list", "machine", "markdown_table", "replace_section", "table"]
 
 _ROOT = Path(__file__).resolve().parents[1]
 
@@ -40,6 +40,11 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     """The same for a page."""
     aligned = ["---", *["---:"] * (len(headers) - 1)]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (headers, aligned, *rows))
+
+
+def fact_list(about: Mapping[str, str]) -> str:
+    """What `machine` and a bench tell of a run, for a page."""
+    return "\n".join(f"- {name}: {fact}" for name, fact in about.items())
 
 
 def replace_section(page: str, name: str, text: str) -> str:

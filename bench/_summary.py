@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bench._report import markdown_table, table
+from bench._report import fact_list, markdown_table, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -100,7 +100,7 @@ def terminal_text(results: Mapping[str, Any], requirements: Sequence[Requirement
 def page_section(results: Mapping[str, Any], requirements: Sequence[Requirement]) -> str:
     """Everything for docs/results.md."""
     arguments = results["arguments"]
-    about = "\n".join(f"- {name}: {text}" for name, text in results["about"].items())
+    about = fact_list(results["about"])
     tables = [markdown_table(headers, rows) for headers, rows in _tables(results)]
     verdicts = markdown_table(
         ["must reach", "measured", "limit", "verdict"],

@@ -23,7 +23,7 @@ if not __package__:  # run by its path
 
 from bench._cluster import Cluster, open_cluster  # noqa: E402
 from bench._plan import MEBIBYTE  # noqa: E402
-from bench._report import machine, markdown_table, table  # noqa: E402
+from bench._report import fact_list, machine, markdown_table, table  # noqa: E402
 from bench._run import exit_code_of, update_results, write_figures  # noqa: E402
 from tests.helpers.fault_proxy import Answer, FaultProxy  # noqa: E402
 
@@ -184,14 +184,13 @@ def _row(case: Case, figures: dict[str, Any]) -> list[str]:
     ]
 
 
-def _section(outage_s: float, rows: list[list[str]]) -> str:
-    facts = "\n".join(f"- {name}: {fact}" for name, fact in machine().items())
+def _section(about: dict[str, str], outage_s: float, rows: list[list[str]]) -> str:
     return (
         f"## Memory through an outage of the store\n\n"
         f"`python -m bench.memory --outage-s {outage_s:.0f}`: {_PARTITIONS} partitions; the store "
         f"refuses every request for {outage_s:.0f} s, and until the producer's buffer was full. "
         f"RSS of a process of its own.\n\n"
-        f"{facts}\n\n{markdown_table(_HEAD, rows)}"
+        f"{fact_list(about)}\n\n{markdown_table(_HEAD, rows)}"
     )
 
 
@@ -210,7 +209,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     rows: list[list[str]] = []
     wrong: list[str] = []
-    results: dict[str, Any] = {"about": machine(), "outage_s": arguments.outage_s}
+    about = machine()
+    results: dict[str, Any] = {"about": about, "outage_s": arguments.outage_s}
     with (
         open_cluster() as cluster,
         FaultProxy(*cluster.store_address) as proxy,
@@ -231,7 +231,7 @@ def _run(arguments: argparse.Namespace) -> int:
         print(text)
     write_figures("memory", results)
     if arguments.update_results:
-        update_results("memory", _section(arguments.outage_s, rows))
+        update_results("memory", _section(about, arguments.outage_s, rows))
     return 1 if wrong else 0
 
 

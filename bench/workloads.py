@@ -29,7 +29,7 @@ from bench._plan import (  # noqa: E402
     stock_settings,
 )
 from bench._records import Workload  # noqa: E402
-from bench._report import machine, markdown_table, table  # noqa: E402
+from bench._report import fact_list, machine, markdown_table, table  # noqa: E402
 from bench._rounds import Rounds  # noqa: E402
 from bench._run import exit_code_of, update_results, write_figures  # noqa: E402
 
@@ -104,7 +104,8 @@ def _measure(cluster: Cluster, case: Case, mebibytes: int, number_of_rounds: int
 
 
 def _row(case: Case, rounds: Rounds) -> list[str]:
-    produce, consume = rounds.medians["produce"], rounds.medians["consume"]
+    medians = rounds.medians
+    produce, consume = medians["produce"], medians["consume"]
     stock, ours, large = produce["stock"], produce["blobmsg"], produce["64 MiB"]
     best = max(ours, large, key=lambda figures: figures["mib_per_s"])
 
@@ -124,11 +125,10 @@ def _row(case: Case, rounds: Rounds) -> list[str]:
 
 
 def _section(about: dict[str, str], mebibytes: int, rounds: int, rows: list[list[str]]) -> str:
-    facts = "\n".join(f"- {name}: {fact}" for name, fact in about.items())
     return (
         "## Other records, more partitions, compression\n\n"
         f"{mebibytes} MiB per piece, medians of {rounds} alternating rounds. The ratios are of "
-        f"the faster of our two.\n\n{facts}\n\n{markdown_table(_HEADERS, rows)}"
+        f"the faster of our two.\n\n{fact_list(about)}\n\n{markdown_table(_HEADERS, rows)}"
     )
 
 

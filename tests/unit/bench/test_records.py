@@ -15,6 +15,7 @@ from bench._records import (
     expected_tally,
     make_records,
 )
+from tests.helpers.stock import needs_consistent
 
 PARTITIONS = 12
 
@@ -66,9 +67,7 @@ def test_values_are_all_different_and_text_alone_compresses(
     assert least < len(zlib.compress(joined)) / len(joined) < most
 
 
-@pytest.mark.skipif(
-    not hasattr(confluent_kafka, "consistent"), reason="older versions do not show their hash"
-)
+@needs_consistent
 def test_expected_partition_is_the_one_of_librdkafka() -> None:
     key = b"00000007"
     counts = expected_tally([key], [b"x" * 1024], PARTITIONS).counts

@@ -8,6 +8,7 @@ import pytest
 from blobmsg.demo.flights import Flight
 from blobmsg.demo.job import UNREADABLE, Arrivals
 from blobmsg.demo.oracle import Expectation, digest_of
+from tests.helpers.stock import needs_consistent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,9 +152,7 @@ def test_a_gap_in_the_source_is_refused() -> None:
         expect(flight(1), flight(3))
 
 
-@pytest.mark.skipif(
-    not hasattr(confluent_kafka, "consistent"), reason="older versions do not show their hash"
-)
+@needs_consistent
 def test_partitions_are_those_of_librdkafka() -> None:
     keys = [b"N%d" % number for number in range(100)]
     expectation = expect(*(flight(n, key=key) for n, key in enumerate(keys, 1)))
