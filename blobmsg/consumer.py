@@ -34,7 +34,7 @@ from blobmsg.consumption import Consumption
 from blobmsg.core.offsets import to_virtual
 from blobmsg.fetcher import Fetcher
 from blobmsg.inner_config import KafkaCallbacks, inner_consumer_config
-from blobmsg.inner_events import InnerStatistics, weakly
+from blobmsg.inner_events import InnerStatistics, weakly, with_own_statistics
 from blobmsg.interrupts import ctrl_c_comes_through, ctrl_c_waits
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.resources import Stores, acquire_cache, release_cache
@@ -194,6 +194,8 @@ class BlobConsumer(_ConsumerBase):
     def _on_statistics(self, text: str) -> None:
         with self._keeping_failures():
             self._statistics.take(text)
+            if self._callbacks.stats_cb is not None:
+                text = with_own_statistics(text, self.__own_statistics())
         self._call_user(self._callbacks.stats_cb, text)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -608,8 +610,8 @@ class BlobConsumer(_ConsumerBase):
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for all connections to Kafka; as stock."""
         self._check_handle()
-        self._credentials = (username, password)
         self._inner.set_sasl_credentials(username, password)
+        self._credentials = (username, password)
 
     def stats(self) -> dict[str, int]:
         """Counters since the start: records, notifications, requests, bytes, cache hits.
@@ -620,6 +622,9 @@ class BlobConsumer(_ConsumerBase):
         `tx_bytes` and `rx_bytes` are Kafka's wire bytes, known with `statistics.interval.ms`.
         """
         self._check_usable()
+        return self.__own_statistics()
+
+    def __own_statistics(self) -> dict[str, int]:
         return {
             **self._consumption.stats(),
             **self._stores.totals(),

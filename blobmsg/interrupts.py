@@ -8,6 +8,7 @@ changes its state; callbacks of the user get it at once.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import signal
 import threading
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
 __all__ = ["ctrl_c_comes_through", "ctrl_c_waits"]
+
+
+def _module_of_signals() -> Any:
+    """The one behind `signal`, which makes enums of all handlers.
+
+    That took ten times as long as all else here, for every notification that is read.
+    """
+    try:
+        return importlib.import_module("_signal")
+    except ImportError:  # another Python
+        return signal
+
+
+_signals: Final = _module_of_signals()
 
 
 class _Waiting:
@@ -46,12 +61,12 @@ def ctrl_c_waits() -> Generator[None]:
         return
     _waiting.handler = handler
     try:
-        signal.signal(signal.SIGINT, _wait)
+        _signals.signal(signal.SIGINT, _wait)
         yield
     finally:
         has_come, _waiting.has_come = _waiting.has_come, False
         if _current_handler() is _wait:  # else the application has set another one meanwhile
-            signal.signal(signal.SIGINT, _waiting.handler)
+            _signals.signal(signal.SIGINT, _waiting.handler)
             if has_come:
                 _waiting.handler(signal.SIGINT, None)
 
@@ -66,16 +81,16 @@ def ctrl_c_comes_through() -> Generator[None]:
         yield
         return
     try:
-        signal.signal(signal.SIGINT, _waiting.handler)
+        _signals.signal(signal.SIGINT, _waiting.handler)
         yield
     finally:
         handler = _current_handler()
         if callable(handler):  # the application may have set another one
             _waiting.handler = handler
-            signal.signal(signal.SIGINT, _wait)
+            _signals.signal(signal.SIGINT, _wait)
 
 
 def _current_handler() -> Any:
     if threading.current_thread() is not threading.main_thread():
         return None
-    return signal.getsignal(signal.SIGINT)
+    return _signals.getsignal(signal.SIGINT)

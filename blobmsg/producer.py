@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
@@ -27,11 +26,10 @@ from blobmsg.core.segments import headers_bytes
 from blobmsg.inner_config import (
     KafkaCallbacks,
     TimeBudget,
-    admin_config,
     inner_producer_config,
     plain_producer_config,
 )
-from blobmsg.inner_events import InnerStatistics, weakly
+from blobmsg.inner_events import InnerStatistics, weakly, with_own_statistics
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.record_arguments import (
@@ -44,7 +42,7 @@ from blobmsg.record_arguments import (
     too_large,
     topic_type_error,
 )
-from blobmsg.resources import Stores, freeze, shared
+from blobmsg.resources import SharedAdmin, Stores
 from blobmsg.thread_log import ThreadLog
 from blobmsg.topic_directory import TopicDirectory
 
@@ -120,7 +118,8 @@ class BlobProducer(_ProducerBase):
         inner_conf = inner_producer_config(kafka_conf, settings, view)
         self._inner = _StockProducer({**inner_conf, **self._inner_callbacks()})
         self._passthrough: confluent_kafka.Producer | None = None
-        self._lock = threading.Lock()  # guards the making of `_passthrough` and the first close
+        # Guards `_passthrough` and `_credentials`; reentrant for the sake of signal handlers.
+        self._lock = threading.RLock()
         self._is_closing = False
         self._credentials: tuple[str, str] | None = None
         # Its requests end in time to be tried again before records time out.
@@ -128,12 +127,10 @@ class BlobProducer(_ProducerBase):
         self._stores = Stores(replace(settings, request_timeout_ms=request_timeout_ms))
         if settings.store_url is not None:
             self._stores.get()  # a wrong url or a missing extra shows here, not at the first upload
-        admin_conf = admin_config(kafka_conf)
-        self._admin_name = ("admin", freeze(admin_conf))
-        admin = shared.acquire(self._admin_name, lambda: AdminClient(admin_conf))
+        self._shared_admin = SharedAdmin(kafka_conf)
         self._directory = TopicDirectory(
             self._inner.list_topics,
-            admin,
+            self._shared_admin.client,
             settings,
             ThreadLog(logging.getLogger("blobmsg.topics"), weakly(self._on_log_failure)),
             # Older versions have nobody to call it for an admin client.
@@ -174,7 +171,9 @@ class BlobProducer(_ProducerBase):
         self._queue_statistics(text)
 
     def _queue_statistics(self, text: str) -> None:
-        self._queue_event(self._callbacks.stats_cb, text)
+        if self._callbacks.stats_cb is not None and self._unusable is None:
+            text = with_own_statistics(text, self.__own_statistics())
+            self._queue_event(self._callbacks.stats_cb, text)
 
     def _on_error(self, error: KafkaError) -> None:
         if error.name() == "_ALL_BROKERS_DOWN" and self._unusable is None:
@@ -385,7 +384,8 @@ class BlobProducer(_ProducerBase):
                 made = _StockProducer(conf)
                 if self._credentials is not None:
                     made.set_sasl_credentials(*self._credentials)
-                self._passthrough = made
+                if self._passthrough is None:  # nor has a signal handler made one
+                    self._passthrough = made
             return self._passthrough
 
     # --- waiting ------------------------------------------------------------------------------
@@ -502,7 +502,7 @@ class BlobProducer(_ProducerBase):
     def _release(self) -> None:
         self._pipeline.stop(_STOP_TIMEOUT_S)
         self._stores.close()
-        shared.release(self._admin_name)
+        self._shared_admin.release()
 
     def __enter__(self) -> Self:
         return self
@@ -557,11 +557,12 @@ class BlobProducer(_ProducerBase):
         """New credentials for all connections to Kafka; as stock."""
         self._check_handle()
         with self._lock:
-            self._credentials = (username, password)
-            self._directory.stop_knocking()
             self._inner.set_sasl_credentials(username, password)
+            self._credentials = (username, password)
             if self._passthrough is not None:
                 self._passthrough.set_sasl_credentials(username, password)
+        self._shared_admin.set_sasl_credentials(username, password)
+        self._directory.use_admin(self._shared_admin.client)
 
     def stats(self) -> dict[str, int]:
         """Counters since the start: records, batches, notifications, requests, bytes.
@@ -570,6 +571,9 @@ class BlobProducer(_ProducerBase):
         `tx_bytes` and `rx_bytes` are Kafka's wire bytes, known with `statistics.interval.ms`.
         """
         self._check_usable()
+        return self.__own_statistics()
+
+    def __own_statistics(self) -> dict[str, int]:
         return {
             **self._pipeline.counters,
             **self._stores.totals(),

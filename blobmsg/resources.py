@@ -10,7 +10,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from confluent_kafka.admin import AdminClient
+
 from blobmsg.cache.memory import MemoryCache
+from blobmsg.inner_config import admin_config
 from blobmsg.store.instrumented import StoreCounters
 from blobmsg.store.open import open_store, resolve_store_url
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from blobmsg.config import Settings
     from blobmsg.store.base import Store
 
-__all__ = ["SharedResources", "StoreLease", "shared"]
+__all__ = ["SharedAdmin", "SharedResources", "StoreLease", "shared"]
 
 _T = TypeVar("_T")
 _CLOSED: Final = "the client is closed: its stores can't be used any more"
@@ -203,6 +206,50 @@ class Stores:
     def _release(self, lease: StoreLease) -> None:
         if shared.release(self._name(lease.url)) is not None:
             lease.store.close()
+
+
+class SharedAdmin:
+    """One client's share of the AdminClient of all that connect alike.
+
+    Args:
+        kafka_conf: The client's settings for Kafka.
+
+    Attributes:
+        client: The AdminClient.
+
+    Threads: any; the lock guards `_name`, `client` and `_is_released`.
+    """
+
+    def __init__(self, kafka_conf: Mapping[str, Any]) -> None:
+        self._lock = threading.Lock()
+        self._is_released = False
+        self._conf = admin_config(kafka_conf)
+        self._name: Hashable = ("admin", freeze(self._conf))
+        self.client: Any = shared.acquire(self._name, lambda: AdminClient(self._conf))
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Change over to the AdminClient of those that have these credentials."""
+        name = ("admin", freeze(self._conf), username, password)
+
+        def connect() -> AdminClient:
+            client = AdminClient(self._conf)
+            client.set_sasl_credentials(username, password)
+            return client
+
+        client = shared.acquire(name, connect)
+        with self._lock:
+            surplus: Hashable = name
+            if not self._is_released:
+                self.client = client
+                surplus, self._name = self._name, name
+        shared.release(surplus)
+
+    def release(self) -> None:
+        """Let go of it; a second call does nothing."""
+        with self._lock:
+            was_released, self._is_released = self._is_released, True
+        if not was_released:
+            shared.release(self._name)
 
 
 def acquire_cache(limit_bytes: int) -> MemoryCache:

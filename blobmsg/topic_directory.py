@@ -85,7 +85,7 @@ class TopicDirectory:
             inner client tells the user of each time. So the admin client, which is silent, is asked
             first until a broker answers. Not where it can't connect while the inner one can.
 
-    Threads: one at a time; `stop_knocking` any.
+    Threads: one at a time; `use_admin` any.
     """
 
     def __init__(
@@ -142,9 +142,11 @@ class TopicDirectory:
             is_complete=self._is_complete,
         )
 
-    def stop_knocking(self) -> None:
-        """The inner client has credentials that the admin client does not have."""
-        self._knocks = False
+    def use_admin(self, admin: Any) -> None:
+        """Ask this AdminClient from the next question on, for the credentials are new."""
+        self._admin = admin
+        self._refuses_configs = False  # it was the former one that was refused
+        self._warned.clear()
 
     def _metadata(self, topic: str) -> Any:
         deadline = time.monotonic() + _METADATA_TIMEOUT_S

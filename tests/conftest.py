@@ -16,7 +16,14 @@ import pytest
 
 from blobmsg import lab
 from tests.helpers.fault_proxy import FaultProxy
-from tests.helpers.stack import StackSource, find_source, heal, is_ci, topic_factory
+from tests.helpers.stack import (
+    NO_STACK,
+    StackSource,
+    find_source,
+    heal,
+    topic_factory,
+    without_servers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +38,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _source = pytest.StashKey[StackSource]()
-_NO_STACK = "no real Kafka and S3"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,10 +66,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = [
         (report.nodeid, report.longrepr[2])
         for report in terminalreporter.stats.get("skipped", ())
-        if isinstance(report.longrepr, tuple) and _NO_STACK in report.longrepr[2]
+        if isinstance(report.longrepr, tuple) and NO_STACK in report.longrepr[2]
     ]
     if skipped:
-        terminalreporter.section(f"SKIPPED: {_NO_STACK}", red=True, bold=True)
+        terminalreporter.section(f"SKIPPED: {NO_STACK}", red=True, bold=True)
         for reason in {reason for _, reason in skipped}:
             terminalreporter.write_line(reason)
         for name, _ in skipped:
@@ -87,9 +93,7 @@ def stack(request: pytest.FixtureRequest, pytestconfig: pytest.Config) -> lab.St
     """Three brokers and a store, running; shared by all tests, so leave it as it was."""
     missing = pytestconfig.stash[_source].missing
     if missing:
-        if is_ci(os.environ):
-            pytest.fail(f"{_NO_STACK} in CI: {missing}", pytrace=False)
-        pytest.skip(f"{_NO_STACK}: {missing}")
+        without_servers(missing)
     found: lab.Stack = request.getfixturevalue("session_stack")
     return found
 
@@ -110,7 +114,7 @@ def bootstrap(stack: lab.Stack) -> str:
 @pytest.fixture
 def make_topic(bootstrap: str) -> Callable[..., str]:
     """`make_topic(partitions=1, config=None, name="topic")` makes a topic, returns its name."""
-    return topic_factory(bootstrap)
+    return topic_factory({"bootstrap.servers": bootstrap})
 
 
 @pytest.fixture

@@ -69,7 +69,9 @@ class Router:
     def seal_at_bytes(self, batch_size_bytes: int) -> int:
         """The lane size at which a batch is sealed."""
         if self._route == "inline":
-            return min(batch_size_bytes, self._inline_max_bytes)
+            # A lane is sealed by the record that reaches its size. At half of what fits, that
+            # record stays inline too, unless it is half of the limit by itself.
+            return min(batch_size_bytes, self._inline_max_bytes // 2)
         return batch_size_bytes
 
     def observe_sealed(self, lane: Lane, size_bytes: int, now_ms: int) -> None:

@@ -1,9 +1,9 @@
 """The CRC32 of two blocks from the CRC32 of each, without reading them again.
 
-Pure. For a whole object: a pass over 16 MiB that no longer are in the processor's cache costs as
+For a whole object: a pass over 16 MiB that no longer are in the processor's cache costs as
 much as sending them (0.44 s of CPU per GiB measured, the socket's copy 0.25), and the segments'
 checksums are known. CRC32 is linear: crc(A B) = crc(A) · x^(8 |B|) + crc(B) in GF(2)[x] modulo
-the polynomial.
+the polynomial. zlib-ng's function serves where C can call it, in a hundredth of the time.
 
 Source: zlib, `crc32_combine` (crc32.c), in the reflected bit order of IEEE 802.3.
 """
@@ -11,6 +11,8 @@ Source: zlib, `crc32_combine` (crc32.c), in the reflected bit order of IEEE 802.
 from __future__ import annotations
 
 from functools import lru_cache
+
+from blobmsg.native import native
 
 __all__ = ["combine_crc32"]
 
@@ -27,6 +29,10 @@ def combine_crc32(first: int, second: int, second_bytes: int) -> int:
         second: CRC32 of the second one.
         second_bytes: Length of the second one.
     """
+    if native is not None:
+        combined: int | None = native.combine_crc32(first, second, second_bytes)
+        if combined is not None:
+            return combined
     digit_place = 0
     while second_bytes:
         digit = second_bytes & ((1 << _DIGIT_BITS) - 1)

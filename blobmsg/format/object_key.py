@@ -20,6 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import lru_cache
 
 from blobmsg.format.errors import FormatError
 
@@ -105,11 +106,7 @@ class ObjectKey:
         Raises:
             FormatError: It is not of the grammar, its hour is no hour, or it is reserved.
         """
-        match = _OBJECT_KEY.fullmatch(text)
-        if match is None:
-            raise FormatError(f"no object key: {text[: 2 * MAX_OBJECT_KEY_BYTES]!r}")
-        isolation, shard, hour, zone, writer_id, number = match.groups()
-        return cls(isolation, shard, hour, zone, writer_id, int(number))
+        return _decode(text)
 
     @property
     def writer_bytes(self) -> bytes:
@@ -128,6 +125,15 @@ class ObjectKey:
         except ValueError as error:
             raise FormatError(f"no hour: {hour!r}") from error
         return (instant - _EPOCH) // timedelta(milliseconds=1)
+
+
+@lru_cache(maxsize=1024)  # an object's key comes with the notification of each of its segments
+def _decode(text: str) -> ObjectKey:
+    match = _OBJECT_KEY.fullmatch(text)
+    if match is None:
+        raise FormatError(f"no object key: {text[: 2 * MAX_OBJECT_KEY_BYTES]!r}")
+    isolation, shard, hour, zone, writer_id, number = match.groups()
+    return ObjectKey(isolation, shard, hour, zone, writer_id, int(number))
 
 
 @dataclass(frozen=True, slots=True, order=True)

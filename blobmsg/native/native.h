@@ -1,7 +1,7 @@
 /* What the C files of blobmsg.native share. Each function and type has a twin in Python, which
  * serves where no compiler built this: blobmsg/record_step.py with the fields of
- * blobmsg/core/step_fields.py, blobmsg/format/rows.py, blobmsg/format/cells.py,
- * blobmsg/format/segment.py, and blobmsg/message.py. */
+ * blobmsg/core/step_fields.py, in blobmsg/format/ rows.py, cells.py, segment.py and
+ * crc32_combine.py, and blobmsg/message.py. */
 
 #ifndef BLOBMSG_NATIVE_H
 #define BLOBMSG_NATIVE_H

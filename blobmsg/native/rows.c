@@ -258,6 +258,18 @@ static PyObject *use_crc32(PyObject *Py_UNUSED(module), PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* (first, second, length of the second) -> the checksum of both; None when it is not at hand */
+static PyObject *combine_crc32(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    unsigned int first, second;
+    long long second_bytes;
+    if (!PyArg_ParseTuple(args, "IIL", &first, &second, &second_bytes))
+        return NULL;
+    if (blobmsg_crc32.combine == NULL)
+        Py_RETURN_NONE;
+    return PyLong_FromUnsignedLong(blobmsg_crc32.combine(first, second, second_bytes));
+}
+
 /* --- rows -------------------------------------------------------------------------------------- */
 
 int blobmsg_rows_add(Rows *rows, Cell key, Cell value, long long timestamp_ms, PyObject *headers,
@@ -536,6 +548,7 @@ static PyMethodDef functions[] = {
     {"keep_free", keep_free, METH_O, NULL},
     {"drop_unused", drop_unused, METH_NOARGS, NULL},
     {"use_crc32", use_crc32, METH_VARARGS, NULL},
+    {"combine_crc32", combine_crc32, METH_VARARGS, NULL},
     {NULL},
 };
 

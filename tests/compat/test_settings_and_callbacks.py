@@ -126,7 +126,10 @@ def test_stats_cb_and_error_cb_run_in_poll(readers: Both, kind: str) -> None:
                 serve=lambda: client.poll(0.1),
             )
         names = {error.name() for error in errors}
-        return before, json.loads(texts[0])["type"], names, {type(e).__name__ for e in errors}
+        told = json.loads(texts[0])
+        own = told.pop("blobmsg", None)
+        assert (own is not None) is side.is_ours
+        return before, told["type"], names, {type(e).__name__ for e in errors}
 
     before, of_what, names, _ = readers.agree(case)
     assert (before, of_what) == (0, kind)

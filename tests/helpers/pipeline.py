@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import blobmsg.producer as producer_module
+import blobmsg.resources as resources_module
 from blobmsg import BlobProducer
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
@@ -131,7 +132,7 @@ class RunningProducer:
     def __init__(self, name: str, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
         self.kafka = AcknowledgingKafka()
         monkeypatch.setattr(producer_module, "_StockProducer", lambda _conf: self.kafka)
-        monkeypatch.setattr(producer_module, "AdminClient", lambda _conf: None)
+        monkeypatch.setattr(resources_module, "AdminClient", lambda _conf: None)
         monkeypatch.setattr(producer_module, "TopicDirectory", lambda *_, **_more: Directory())
         self.producer = BlobProducer({"bootstrap.servers": "nowhere:1", **_conf(name, more)})
         self.pipeline = self.producer._pipeline

@@ -6,10 +6,9 @@ import contextlib
 import subprocess
 from typing import TYPE_CHECKING
 
-import pytest
-
 from blobmsg.lab import PartsMissing
 from blobmsg.lab.kafka import install_kafka, java_command
+from tests.helpers.stack import without_servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +38,7 @@ def _alter(bootstrap_servers: str, client_id: str, *change: str) -> None:
         jars = install_kafka(lambda _text: None) / "libs" / "*"
         tool = [java_command(), "-cp", str(jars), "kafka.admin.ConfigCommand"]
     except PartsMissing as error:  # servers in Docker, or somebody else's
-        pytest.skip(f"no tool to set a quota with: {error}")
+        without_servers(f"no tool to set a quota with: {error}")
     entity = ("--entity-type", "clients", "--entity-name", client_id)
     answer = subprocess.run(
         [*tool, "--bootstrap-server", bootstrap_servers, "--alter", *entity, *change],

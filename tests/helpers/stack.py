@@ -6,12 +6,14 @@ are run is `blobmsg.lab`'s business.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
     AdminClient,
     NewTopic,
@@ -21,6 +23,9 @@ from blobmsg import lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+#: In the reason of every test that is skipped because there are no servers.
+NO_STACK: Final = "no real Kafka and S3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,14 @@ def find_source(environ: Mapping[str, str]) -> StackSource:
     return StackSource(None, "; ".join(lab.missing_parts()))
 
 
-def is_ci(environ: Mapping[str, str]) -> bool:
-    """Whether a test that cannot run is an error."""
+def without_servers(missing: str) -> NoReturn:
+    """End a test that has no real servers: skipped by name, an error in CI."""
+    if _is_ci(os.environ):
+        pytest.fail(f"{NO_STACK} in CI: {missing}", pytrace=False)
+    pytest.skip(f"{NO_STACK}: {missing}")
+
+
+def _is_ci(environ: Mapping[str, str]) -> bool:
     return environ.get("CI", "").lower() in ("1", "true", "yes")
 
 
@@ -63,10 +74,14 @@ def heal(stack: lab.Stack) -> None:
     stack.wait_ready()
 
 
-def topic_factory(bootstrap_servers: str) -> Callable[..., str]:
-    """Return a function that makes a topic with a name of its own and returns the name."""
+def topic_factory(conf: Mapping[str, Any]) -> Callable[..., str]:
+    """Return a function that makes a topic with a name of its own and returns the name.
+
+    Args:
+        conf: How to reach the brokers.
+    """
     # Quiet, because it may outlive the stack by a moment, and would complain on standard error.
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = AdminClient({**conf, "log_level": 0})
 
     def make_topic(
         partitions: int = 1,

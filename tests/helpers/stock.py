@@ -8,27 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
+import pytest
 
-__all__ = ["StockConsumer", "StockProducer"]
+__all__ = ["StockConsumer", "StockProducer", "needs_consistent"]
 
 if TYPE_CHECKING or hasattr(confluent_kafka.Producer, "__enter__"):
     StockProducer = confluent_kafka.Producer
     StockConsumer = confluent_kafka.Consumer
 else:
 
-    class StockProducer(confluent_kafka.Producer):
-        """Flushes when it is closed."""
-
-        def __enter__(self) -> Any:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.close()
-
-        def close(self) -> None:
-            self.flush()
-
-    class StockConsumer(confluent_kafka.Consumer):
+    class _Closing:
         """Closes at the end of its block."""
 
         def __enter__(self) -> Any:
@@ -36,3 +25,17 @@ else:
 
         def __exit__(self, *_: object) -> None:
             self.close()
+
+    class StockProducer(_Closing, confluent_kafka.Producer):
+        """Flushes when it is closed."""
+
+        def close(self) -> None:
+            self.flush()
+
+    class StockConsumer(_Closing, confluent_kafka.Consumer):
+        """As the newer one."""
+
+
+needs_consistent = pytest.mark.skipif(
+    not hasattr(confluent_kafka, "consistent"), reason="older versions do not show their hash"
+)

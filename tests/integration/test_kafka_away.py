@@ -52,7 +52,7 @@ def producer_conf(brokers: lab.Stack, store_prefix: str) -> dict[str, Any]:
 
 @pytest.fixture
 def make_topic(brokers: lab.Stack) -> Callable[..., str]:
-    return topic_factory(brokers.bootstrap_servers)
+    return topic_factory({"bootstrap.servers": brokers.bootstrap_servers})
 
 
 def _stop_brokers(stack: lab.Stack) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.fault_proxy import Answer, Delay, Fault, FaultProxy, Hold, Request
@@ -37,6 +38,20 @@ def test_a_request_that_hangs_is_tried_again_before_its_records_time_out(
         released.set()
 
     assert reports.codes == [None]
+
+
+def test_pauses_between_attempts_grow(
+    producer_conf: dict[str, Any], proxy: FaultProxy, make_topic: Callable[..., str]
+) -> None:
+    topic = make_topic()
+    proxy.rule = lambda _request: Answer(500, "InternalError")
+
+    with BlobProducer({**producer_conf, "message.timeout.ms": 12_000}) as producer:
+        reports = send(producer, topic, [b"value"])
+
+    assert reports.codes == [KafkaError._MSG_TIMED_OUT]
+    # Of 100 ms at most the first, and twice that each time: a dozen. Never growing: a hundred.
+    assert 4 <= len(proxy.requests) <= 30
 
 
 def test_after_slow_down_all_threads_together_send_less_at_once(

@@ -10,7 +10,15 @@ import pytest
 from blobmsg import resources
 from blobmsg.config import parse_settings
 from blobmsg.errors import ConfigError
-from blobmsg.resources import SharedResources, Stores, acquire_cache, freeze, release_cache, shared
+from blobmsg.resources import (
+    SharedAdmin,
+    SharedResources,
+    Stores,
+    acquire_cache,
+    freeze,
+    release_cache,
+    shared,
+)
 from blobmsg.store.open import open_store
 
 if TYPE_CHECKING:
@@ -424,3 +432,39 @@ def test_settings_are_told_apart_by_content() -> None:
     assert freeze({"a": 1, "b": "x"}) == freeze({"b": "x", "a": 1})
     assert freeze({"a": 1}) != freeze({"a": 2})
     assert hash(freeze({"a": [1], "b": None})) == hash(freeze({"b": None, "a": [1]}))
+
+
+# --- the admin client -----------------------------------------------------------------------------
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_PLAINTEXT",
+           "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "p"}  # fmt: skip
+
+
+def test_new_credentials_are_shared_by_those_that_have_them() -> None:
+    first, second, former = (SharedAdmin(NOWHERE) for _ in range(3))
+    assert first.client is second.client
+
+    first.set_sasl_credentials("u", "new")
+    second.set_sasl_credentials("u", "new")
+
+    assert first.client is second.client
+    assert first.client is not former.client
+    for each in (first, second, former, former):  # the second call does nothing
+        each.release()
+
+
+def test_credentials_that_come_while_the_client_closes_hold_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closing, other = SharedAdmin(NOWHERE), SharedAdmin(NOWHERE)
+    acquire = shared.acquire
+
+    def close_meanwhile(*arguments: Any) -> Any:
+        closing.release()
+        return acquire(*arguments)
+
+    monkeypatch.setattr(shared, "acquire", close_meanwhile)
+    closing.set_sasl_credentials("u", "new")
+
+    assert [held.resource for held in shared._held.values()] == [other.client]
+    other.release()

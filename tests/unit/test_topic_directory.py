@@ -172,14 +172,22 @@ def test_the_inner_client_is_asked_now_and_then_whatever_becomes_of_the_silent_o
     assert admin.asked.count("in vain") == 3
 
 
-@pytest.mark.parametrize("way", ["from the start", "later"])
-def test_an_admin_client_that_can_not_connect_holds_nothing_up(way: str) -> None:
+def test_an_admin_client_that_can_not_connect_holds_nothing_up() -> None:
     inner, admin = Cluster(), Away()
-    topics = TopicDirectory(inner.list_topics, admin, settings(), knocks=way == "later")
-    if way == "later":
-        topics.stop_knocking()
+    topics = TopicDirectory(inner.list_topics, admin, settings(), knocks=False)
 
     assert topics.read("flights").destination_zones == ("",)
+
+
+def test_another_admin_client_is_asked_from_then_on() -> None:
+    refused, let_in = Cluster(configs=AWAY), Cluster(configs={"cleanup.policy": "compact"})
+    topics = TopicDirectory(Cluster().list_topics, refused, settings(retention_ms="3600000"))
+    assert not topics.read("flights").is_compacted
+
+    topics.use_admin(let_in)
+
+    assert topics.read("flights").is_compacted
+    assert refused.asked.count("configs") == 1
 
 
 def test_a_topic_that_metadata_does_not_have_is_unknown() -> None:

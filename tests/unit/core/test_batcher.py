@@ -128,10 +128,18 @@ def test_the_largest_lane_is_sealed_first_when_memory_is_short() -> None:
     assert batcher.filling_lanes() == [large, small]
 
 
-def test_an_inline_lane_is_full_when_a_record_is() -> None:
+@pytest.mark.parametrize("size", [1, 84, 100, 200, 234])
+def test_what_an_inline_lane_holds_when_it_is_full_fits_into_a_record(size: int) -> None:
     batcher = make_batcher(make_router("inline", inline_max_bytes=500), batch_size_bytes=1 << 24)
+    lanes = make_topic(batcher)
+    is_full = False
+    while not is_full:
+        segment = batcher.segment_for(lanes, 0, None, None, 0)
+        is_full = segment.append(None, b"v" * size, 0, None, None, size)
 
-    assert put(batcher, make_topic(batcher)).seal_at_bytes == 500
+    sealed = seal(batcher, segment.lane)
+
+    assert [segment.route for segment in sealed] == [Route.INLINE]
 
 
 def test_routes_come_from_the_router_and_only_objects_get_a_batch() -> None:

@@ -42,8 +42,8 @@ def test_only_what_may_stay_with_kafka_goes_at_once_at_first(route: str, expecte
 
 
 def test_a_lane_of_inline_segments_is_sealed_while_they_still_fit_into_a_record() -> None:
-    assert make_router("inline", inline_max_bytes=1000).seal_at_bytes(16 << 20) == 1000
-    assert make_router("inline", inline_max_bytes=1000).seal_at_bytes(500) == 500
+    assert make_router("inline", inline_max_bytes=1000).seal_at_bytes(16 << 20) == 500
+    assert make_router("inline", inline_max_bytes=1000).seal_at_bytes(300) == 300
     assert make_router("blob", inline_max_bytes=1000).seal_at_bytes(16 << 20) == 16 << 20
 
 

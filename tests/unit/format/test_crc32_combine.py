@@ -5,7 +5,14 @@ import zlib
 
 import pytest
 
+from blobmsg.format import crc32_combine
 from blobmsg.format.crc32_combine import combine_crc32
+
+
+@pytest.fixture(params=["as it is", "without C"], autouse=True)
+def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "without C":
+        monkeypatch.setattr(crc32_combine, "native", None)
 
 
 @pytest.mark.parametrize(

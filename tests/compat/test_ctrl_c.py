@@ -1,0 +1,61 @@
+"""Ctrl-C in a `poll` that waits: the application hears it at once, and the client goes on.
+
+`tests/integration` has our other calls: stock's `consume` may lose what it has gathered.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from tests.helpers.records import read, send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.helpers.both import Both, Side
+
+_WAIT_S = 60
+# Far more than a client may take to notice, far less than the call would wait.
+_PROMPT_S = 20
+
+
+def _poll_with_ctrl_c(client: Any) -> tuple[str, bool]:
+    """How a poll ended in which Ctrl-C was pressed, and whether soon."""
+    started = time.monotonic()
+    ctrl_c = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    ctrl_c.start()
+    ended = "returned"
+    try:
+        try:
+            client.poll(_WAIT_S)
+        finally:
+            took_s = time.monotonic() - started
+            ctrl_c.join()  # pressed in any case, here at the latest
+    except KeyboardInterrupt:
+        ended = "interrupted" if took_s >= 1 else "returned before"
+    return ended, took_s < _PROMPT_S
+
+
+def test_ctrl_c_while_a_producer_polls(both: Both) -> None:
+    def case(side: Side) -> Any:
+        with side.producer() as producer:
+            ended = _poll_with_ctrl_c(producer)
+            return ended, send(producer, side.topic(), [b"v"]).codes
+
+    assert both.agree(case) == (("interrupted", True), [None])
+
+
+def test_ctrl_c_while_a_consumer_polls(both: Both, filled: Callable[[Side], str]) -> None:
+    def case(side: Side) -> Any:
+        with side.consumer({"auto.offset.reset": "earliest"}) as consumer:
+            before_it_joined = _poll_with_ctrl_c(consumer)
+            consumer.subscribe([filled(side)])
+            first = {message.value() for message in read(consumer, 20)}
+            at_the_end = _poll_with_ctrl_c(consumer)
+        return before_it_joined, len(first), at_the_end
+
+    assert both.agree(case) == (("interrupted", True), 20, ("interrupted", True))
