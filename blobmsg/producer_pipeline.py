@@ -16,6 +16,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -94,6 +95,7 @@ class ProducerPipeline:
         self._core_lock = CoreLock()
         self._news = News()  # of memory and reports
         self._is_seal_due = False  # of everything; asked for, not yet done
+        self._deferred: deque[tuple[str, WaitingRecord]] = deque()  # taken inside of the core
         self._wake = Wakeup()
         self._jobs = JobThread(self._run, f"{name}-sealer")
         # Handlers of log lines are the user's: they may wait for whom the sealer must not wait.
@@ -190,16 +192,18 @@ class ProducerPipeline:
             BufferError: No room.
             KafkaException: The topic does not exist, or nothing works any more.
         """
-        if self._core_lock.is_deciding:  # a finalizer, on a thread of ours inside of the core
-            self._jobs.put(partial(self._append_deferred, topic, record))
-            return None
         self._raise_fatal()
-        if self._memory.is_full_for(record.payload_bytes):
+        if not record.is_taken and self._memory.is_full_for(record.payload_bytes):
             self._request_seal()
             raise BufferError("Local: Queue full")
+        if self._core_lock.is_deciding:  # a finalizer, on a thread of ours inside of the core
+            self._deferred.append((topic, record))
+            self._jobs.put(self._append_deferred)
+            return None
         return self._producer_topics.add_waiting(topic, record)
 
-    def _append_deferred(self, topic: str, record: WaitingRecord) -> None:
+    def _append_deferred(self) -> None:
+        topic, record = self._deferred[0]
         try:
             self.record_path.append(
                 topic,
@@ -211,11 +215,14 @@ class ProducerPipeline:
                 record.callback,
                 record.payload_bytes,
                 record.is_urgent,
+                is_taken=True,
             )
-        except (BufferError, KafkaException) as error:
+        except KafkaException as error:
             self._log_later(
                 f"a record that a finalizer produced to {topic} is lost: {error}", cause="finalizer"
             )
+        self._deferred.popleft()
+        self._news.tell()
 
     def _is_own_thread(self) -> bool:
         """Whether a finalizer has called on a thread of ours, which can't wait for itself."""
@@ -420,7 +427,8 @@ class ProducerPipeline:
     def undelivered(self) -> int:
         """Records without a report, and events not served yet."""
         with self._core_lock.lock:
-            records = self._memory.records  # first: a handler may free some behind any call
+            # First: a handler may free some behind any call. Deferred ones may count twice.
+            records = self._memory.records + len(self._deferred)
             not_freed = sum(segment.record_count for segment in tuple(self.reports.served))
             return records - not_freed + len(self.reports)
 

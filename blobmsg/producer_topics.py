@@ -67,7 +67,7 @@ _IDLE_S: Final = 1.0
 
 @dataclass(slots=True)
 class WaitingRecord:
-    """A record whose topic is not known yet.
+    """A record that can't join a segment yet: its topic is not known, or the core is busy.
 
     Args:
         key: Its key.
@@ -79,6 +79,7 @@ class WaitingRecord:
         payload_bytes: Bytes of key, value and headers.
         is_urgent: Seal its lane at once.
         opened_ms: Monotonic time of its arrival.
+        is_taken: Its `produce` has returned, so there must be room for it.
     """
 
     key: bytes | None
@@ -90,6 +91,7 @@ class WaitingRecord:
     payload_bytes: int
     is_urgent: bool
     opened_ms: int
+    is_taken: bool = False
 
 
 class ProducedTopic:

@@ -77,6 +77,8 @@ class RecordPath:
         callback: Callable[..., Any] | None,
         payload_bytes: int,
         is_urgent: bool = False,
+        *,
+        is_taken: bool = False,
     ) -> None:
         """Take one record.
 
@@ -90,6 +92,7 @@ class RecordPath:
             callback: Its delivery callback.
             payload_bytes: Bytes of key, value and headers.
             is_urgent: Seal its lane at once.
+            is_taken: Its `produce` has returned, so there must be room for it.
 
         Raises:
             BufferError: No room; a full buffer is sealed, so waiting makes progress.
@@ -104,7 +107,7 @@ class RecordPath:
             ):
                 known = self._admit(
                     topic, WaitingRecord(key, value, partition, timestamp_ms, headers, callback,
-                                         payload_bytes, is_urgent, self._clock.now_ms())
+                                         payload_bytes, is_urgent, self._clock.now_ms(), is_taken)
                 )  # fmt: skip
                 if known is None:
                     return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import queue
 import sys
 import threading
 import time
@@ -107,10 +108,14 @@ class Producing(threading.Thread):
 class Garbage:
     """A cycle whose finalizer produces: the collector runs it wherever an object is made."""
 
-    def __init__(self, running: RunningProducer, produced: list[bytes]) -> None:
+    def __init__(
+        self, running: RunningProducer, produced: list[bytes], living: dict[int, None]
+    ) -> None:
         self._myself = self
         self._running = running
         self._produced = produced
+        self._living = living
+        living[id(self)] = None
 
     def __del__(self) -> None:
         value = b"9%08d" % len(self._produced) + bytes(50)
@@ -119,11 +124,13 @@ class Garbage:
             self._running.produce(value)
         except BufferError:
             self._produced.remove(value)
+        del self._living[id(self)]
 
 
 def test_threads_and_finalizers_produce_at_once(running: RunningProducer) -> None:
     threads = [Producing(running, source) for source in range(THREADS)]
     of_finalizers: list[bytes] = []
+    living: dict[int, None] = {}
     thresholds = gc.get_threshold()
     gc.set_threshold(50, 2, 2)
     try:
@@ -131,13 +138,14 @@ def test_threads_and_finalizers_produce_at_once(running: RunningProducer) -> Non
             thread.start()
         while any(thread.is_alive() for thread in threads):
             for _ in range(20):
-                Garbage(running, of_finalizers)
+                Garbage(running, of_finalizers, living)
             running.serve(0.0005)
         for thread in threads:
             thread.join()
     finally:
         gc.set_threshold(*thresholds)
-    gc.collect()
+    # It does nothing while another thread is at it, whose finalizers may still run.
+    wait_until(lambda: gc.collect() >= 0 and not living, "all finalizers have run")
 
     assert running.flush(20) == 0
     produced = Counter(of_finalizers)
@@ -152,6 +160,58 @@ def test_threads_and_finalizers_produce_at_once(running: RunningProducer) -> Non
     assert running.pipeline._memory.records == 0
     # But for those of finalizers and batches, which could be refused in between.
     check_order([pair for pair in arrived if pair[1][:1] not in b"9b"])
+
+
+def test_what_a_finalizer_produces_inside_of_the_core_is_neither_lost_nor_overlooked(
+    running: RunningProducer,
+) -> None:
+    open_segment(running)
+    pipeline, path = running.pipeline, running.pipeline.record_path
+    deferred, looked = threading.Event(), threading.Event()
+    others: list[bytes] = []
+
+    def inside() -> None:
+        with pipeline._core_lock:
+            path.append(TOPIC, b"k", b"of a finalizer", 0, 1, None, None, 15)
+        deferred.set()
+        looked.wait(10)
+        with suppress(BufferError):  # by the time it joins there is no room
+            while True:
+                path.append(TOPIC, b"k", bytes(50_000), 0, 1, None, None, 50_001)
+                others.append(bytes(50_000))
+
+    pipeline._jobs.put(inside)
+    deferred.wait(10)
+    assert pipeline.undelivered == 3
+    assert running.flush(0) == 3
+    looked.set()
+
+    assert running.flush(20) == 0
+    assert Counter(value for _, value in running.arrived()) == Counter(
+        [b"first", b"second", b"of a finalizer", *others]
+    )
+    assert len(others) > 40
+
+
+def test_inside_of_the_core_a_full_buffer_takes_nothing_either(running: RunningProducer) -> None:
+    open_segment(running)
+    pipeline = running.pipeline
+    refused: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def inside() -> None:
+        with pipeline._core_lock:
+            try:
+                pipeline.record_path.append(TOPIC, b"k", b"v", 0, 1, None, None, 1 << 23)
+            except BufferError:
+                refused.put(True)
+            else:
+                refused.put(False)
+
+    pipeline._jobs.put(inside)
+
+    assert refused.get(timeout=10)
+    assert running.flush(20) == 0
+    assert len(running.arrived()) == 2
 
 
 def test_a_trace_function_lets_nobody_lose_a_record(running: RunningProducer) -> None:
