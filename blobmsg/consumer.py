@@ -97,75 +97,75 @@ class BlobConsumer(_ConsumerBase):
     """
 
     # For a subclass whose __init__ never ran, and until the end of ours.
-    _unusable: str | None = "Consumer has not been initialized: call super().__init__(conf)"
+    __unusable: str | None = "Consumer has not been initialized: call super().__init__(conf)"
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         conf = collect_config(args, kwargs, is_consumer=True)
         settings, kafka_conf = parse_settings(conf, os.environ)
         view = KafkaView.parse(kafka_conf)
-        self._conf = conf
-        self._credentials: tuple[str, str] | None = None
-        self._settings = settings
-        self._callbacks = KafkaCallbacks.of(kafka_conf, is_consumer=True)
-        self._is_cooperative = (
+        self.__conf = conf
+        self.__credentials: tuple[str, str] | None = None
+        self.__settings = settings
+        self.__callbacks = KafkaCallbacks.of(kafka_conf, is_consumer=True)
+        self.__is_cooperative = (
             "cooperative" in view.partition_assignment_strategy or view.group_protocol == "consumer"
         )
-        self._on_assign_by_user: RebalanceCallback | None = None
-        self._on_revoke_by_user: RebalanceCallback | None = None
-        self._on_lost_by_user: RebalanceCallback | None = None
-        self._is_subscribed = False
-        self._was_assigned = False
-        self._closing = threading.Lock()  # taken for good by the first `close`
-        self._statistics = InnerStatistics()
-        self._stores = Stores(settings)
+        self.__on_assign_by_user: RebalanceCallback | None = None
+        self.__on_revoke_by_user: RebalanceCallback | None = None
+        self.__on_lost_by_user: RebalanceCallback | None = None
+        self.__is_subscribed = False
+        self.__was_assigned = False
+        self.__closing = threading.Lock()  # taken for good by the first `close`
+        self.__statistics = InnerStatistics()
+        self.__stores = Stores(settings)
         if settings.store_url is not None:
-            self._stores.get()  # a wrong url or a missing extra shows here, not at the first fetch
+            self.__stores.get()  # a wrong url or a missing extra shows here, not at the first fetch
         clock = SystemClock()
         inner_conf = inner_consumer_config(kafka_conf, settings, view)
-        inner = _StockConsumer({**inner_conf, **self._inner_callbacks()})
-        self._cache_bytes = settings.cache_memory_bytes
-        self._fetcher = Fetcher(
-            self._stores,
-            acquire_cache(self._cache_bytes) if self._cache_bytes else None,
+        inner = _StockConsumer({**inner_conf, **self.__inner_callbacks()})
+        self.__cache_bytes = settings.cache_memory_bytes
+        self.__fetcher = Fetcher(
+            self.__stores,
+            acquire_cache(self.__cache_bytes) if self.__cache_bytes else None,
             clock,
             threads=settings.fetch_threads,
             request_timeout_ms=settings.request_timeout_ms,
             keep_bytes=settings.prefetch_max_bytes // 2,
             name=f"blobmsg-consumer-{next(_numbers)}",
         )
-        self._consumption = Consumption(
+        self.__consumption = Consumption(
             inner,
-            self._fetcher,
+            self.__fetcher,
             settings,
             view,
             clock,
-            on_error=weakly(self._on_error),
-            on_commit=None if self._callbacks.on_commit is None else weakly(self._tell_commit),
+            on_error=weakly(self.__on_error),
+            on_commit=None if self.__callbacks.on_commit is None else weakly(self.__tell_commit),
         )
-        self._poll = self._consumption.poll
-        self._inner = inner
-        self._fetcher.start()
+        self.__poll = self.__consumption.poll
+        self.__inner = inner
+        self.__fetcher.start()
         _open.add(self)
-        self._unusable = None
+        self.__unusable = None
 
-    def _inner_callbacks(self) -> dict[str, Any]:
+    def __inner_callbacks(self) -> dict[str, Any]:
         """Callbacks for the inner client."""
         callbacks: dict[str, Any] = {
-            "stats_cb": weakly(self._on_statistics),
-            "on_commit": weakly(self._on_commit),
+            "stats_cb": weakly(self.__on_statistics),
+            "on_commit": weakly(self.__on_commit),
         }
-        if self._callbacks.error_cb is not None:
-            callbacks["error_cb"] = weakly(self._on_error)
-        if self._callbacks.throttle_cb is not None:
-            callbacks["throttle_cb"] = weakly(self._on_throttle)
-        if hasattr(self._callbacks.logger, "log"):
-            callbacks["logger"] = _Log(weakly(self._on_log))
-        elif self._callbacks.logger is not None:
-            callbacks["logger"] = self._callbacks.logger  # the inner client says what is wrong
+        if self.__callbacks.error_cb is not None:
+            callbacks["error_cb"] = weakly(self.__on_error)
+        if self.__callbacks.throttle_cb is not None:
+            callbacks["throttle_cb"] = weakly(self.__on_throttle)
+        if hasattr(self.__callbacks.logger, "log"):
+            callbacks["logger"] = _Log(weakly(self.__on_log))
+        elif self.__callbacks.logger is not None:
+            callbacks["logger"] = self.__callbacks.logger  # the inner client says what is wrong
         return callbacks
 
     @contextlib.contextmanager
-    def _keeping_failures(self) -> Generator[None]:
+    def __keeping_failures(self) -> Generator[None]:
         """Around all that runs inside the inner client, which must not see it raise.
 
         The inner client would drop the messages that it has at hand; the exception surfaces from
@@ -174,42 +174,42 @@ class BlobConsumer(_ConsumerBase):
         try:
             yield
         except BaseException as error:  # noqa: BLE001  (Ctrl-C too; `Consumption`, `close` raise it)
-            self._consumption.callback_failures.append(error)
+            self.__consumption.callback_failures.append(error)
 
-    def _call_user(self, callback: Callable[..., Any] | None, *arguments: Any) -> None:
-        with self._keeping_failures():
+    def __call_user(self, callback: Callable[..., Any] | None, *arguments: Any) -> None:
+        with self.__keeping_failures():
             if callback is not None:
                 with ctrl_c_comes_through():
                     callback(*arguments)
 
-    def _on_log(self, *arguments: Any) -> None:
-        self._call_user(self._callbacks.logger.log, *arguments)
+    def __on_log(self, *arguments: Any) -> None:
+        self.__call_user(self.__callbacks.logger.log, *arguments)
 
-    def _on_error(self, error: KafkaError) -> None:
-        self._call_user(self._callbacks.error_cb, error)
+    def __on_error(self, error: KafkaError) -> None:
+        self.__call_user(self.__callbacks.error_cb, error)
 
-    def _on_throttle(self, event: object) -> None:
-        self._call_user(self._callbacks.throttle_cb, event)
+    def __on_throttle(self, event: object) -> None:
+        self.__call_user(self.__callbacks.throttle_cb, event)
 
-    def _on_statistics(self, text: str) -> None:
-        with self._keeping_failures():
-            self._statistics.take(text)
-            if self._callbacks.stats_cb is not None:
+    def __on_statistics(self, text: str) -> None:
+        with self.__keeping_failures():
+            self.__statistics.take(text)
+            if self.__callbacks.stats_cb is not None:
                 text = with_own_statistics(text, self.__own_statistics())
-        self._call_user(self._callbacks.stats_cb, text)
+        self.__call_user(self.__callbacks.stats_cb, text)
 
-    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        with self._keeping_failures():
+    def __on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        with self.__keeping_failures():
             if error is None:
-                self._consumption.commits.confirmed(partitions)
-            if self._callbacks.on_commit is None:
-                self._consumption.commit_failed(error, partitions)  # as the inner client would log
-            self._tell_commit(error, partitions)
+                self.__consumption.commits.confirmed(partitions)
+            if self.__callbacks.on_commit is None:
+                self.__consumption.commit_failed(error, partitions)  # as the inner client would log
+            self.__tell_commit(error, partitions)
 
-    def _tell_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        with self._keeping_failures():
+    def __tell_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        with self.__keeping_failures():
             translated = [to_user(partition) for partition in partitions]
-            self._call_user(self._callbacks.on_commit, error, translated)
+            self.__call_user(self.__callbacks.on_commit, error, translated)
 
     @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -238,38 +238,38 @@ class BlobConsumer(_ConsumerBase):
             TypeError: Not a list of str, or a callback that can't be called.
             KafkaException: `_INVALID_ARG` for an empty list.
         """
-        self._check_usable()
+        self.__check_usable()
         callbacks = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         for name, callback in callbacks.items():
             if callback is not None and not callable(callback):
                 raise TypeError(f"{name} expects a callable")
-        self._inner.subscribe(
+        self.__inner.subscribe(
             topics,
-            on_assign=weakly(self._on_assigned),
-            on_revoke=weakly(self._on_revoked),
-            on_lost=weakly(self._on_lost),
+            on_assign=weakly(self.__on_assigned),
+            on_revoke=weakly(self.__on_revoked),
+            on_lost=weakly(self.__on_lost),
         )
-        self._on_assign_by_user = on_assign
-        self._on_revoke_by_user = on_revoke
-        self._on_lost_by_user = on_lost
-        self._is_subscribed = True
+        self.__on_assign_by_user = on_assign
+        self.__on_revoke_by_user = on_revoke
+        self.__on_lost_by_user = on_lost
+        self.__is_subscribed = True
 
-    def _on_assigned(self, _inner: object, partitions: list[TopicPartition]) -> None:
+    def __on_assigned(self, _inner: object, partitions: list[TopicPartition]) -> None:
         """A rebalance gave partitions: the user's callback, then assign unless it did."""
-        self._was_assigned = False
-        self._call_user(self._on_assign_by_user, self, partitions)
-        if not self._was_assigned:  # also when it raised, as stock does
-            with self._keeping_failures():
-                self._consumption.assign(partitions, is_incremental=self._is_cooperative)
+        self.__was_assigned = False
+        self.__call_user(self.__on_assign_by_user, self, partitions)
+        if not self.__was_assigned:  # also when it raised, as stock does
+            with self.__keeping_failures():
+                self.__consumption.assign(partitions, is_incremental=self.__is_cooperative)
 
-    def _on_revoked(self, _inner: object, partitions: list[TopicPartition]) -> None:
-        self._give_up(partitions, self._on_revoke_by_user, is_lost=False)
+    def __on_revoked(self, _inner: object, partitions: list[TopicPartition]) -> None:
+        self.__give_up(partitions, self.__on_revoke_by_user, is_lost=False)
 
-    def _on_lost(self, _inner: object, partitions: list[TopicPartition]) -> None:
-        callback = self._on_lost_by_user or self._on_revoke_by_user
-        self._give_up(partitions, callback, is_lost=True)
+    def __on_lost(self, _inner: object, partitions: list[TopicPartition]) -> None:
+        callback = self.__on_lost_by_user or self.__on_revoke_by_user
+        self.__give_up(partitions, callback, is_lost=True)
 
-    def _give_up(
+    def __give_up(
         self,
         partitions: list[TopicPartition],
         callback: RebalanceCallback | None,
@@ -277,22 +277,22 @@ class BlobConsumer(_ConsumerBase):
         is_lost: bool,
     ) -> None:
         """A rebalance takes partitions: stop, user's callback, commit, drop; then it unassigns."""
-        consumption = self._consumption
+        consumption = self.__consumption
         keys = [(p.topic, p.partition) for p in partitions]
-        with self._keeping_failures():
+        with self.__keeping_failures():
             consumption.stop_delivery(partitions)
-        self._call_user(callback, self, partitions)
-        with self._keeping_failures():
+        self.__call_user(callback, self, partitions)
+        with self.__keeping_failures():
             if consumption.commits_automatically and not is_lost:
                 consumption.commit_stored(keys, asynchronous=False)
-        with self._keeping_failures():
+        with self.__keeping_failures():
             consumption.forget(keys)
 
     def unsubscribe(self) -> None:
         """Leave the group."""
-        self._check_usable()
-        self._inner.unsubscribe()
-        self._is_subscribed = False
+        self.__check_usable()
+        self.__inner.unsubscribe()
+        self.__is_subscribed = False
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Read exactly these partitions, from their offsets or from what is committed.
@@ -302,36 +302,36 @@ class BlobConsumer(_ConsumerBase):
             KafkaException: `_CONFLICT` for a duplicate, `_INVALID_ARG` for a Kafka offset that
                 was not converted.
         """
-        self._check_usable()
-        self._assign(partitions, is_incremental=False)
+        self.__check_usable()
+        self.__assign(partitions, is_incremental=False)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Read these partitions as well."""
-        self._check_usable()
-        self._assign(partitions, is_incremental=True)
+        self.__check_usable()
+        self.__assign(partitions, is_incremental=True)
 
-    def _assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
+    def __assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
         check_partitions(partitions)
-        self._check_offsets(partitions)
-        self._consumption.assign(partitions, is_incremental=is_incremental)
-        self._was_assigned = True
+        self.__check_offsets(partitions)
+        self.__consumption.assign(partitions, is_incremental=is_incremental)
+        self.__was_assigned = True
 
     def unassign(self) -> None:
         """Read nothing."""
-        self._check_usable()
-        self._consumption.unassign(None)
-        self._was_assigned = True
+        self.__check_usable()
+        self.__consumption.unassign(None)
+        self.__was_assigned = True
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Stop reading these partitions."""
-        self._check_usable()
+        self.__check_usable()
         check_partitions(partitions)
-        self._consumption.unassign(partitions)
+        self.__consumption.unassign(partitions)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read now."""
-        self._check_usable()
-        assigned: list[TopicPartition] = self._inner.assignment()
+        self.__check_usable()
+        assigned: list[TopicPartition] = self.__inner.assignment()
         return [to_user(partition) for partition in assigned]
 
     # --- records ------------------------------------------------------------------------------
@@ -345,11 +345,11 @@ class BlobConsumer(_ConsumerBase):
         Returns:
             A Message, to be looked at with `error()` first, or None when the time is over.
         """
-        if self._unusable is not None:
-            raise RuntimeError(self._unusable)
+        if self.__unusable is not None:
+            raise RuntimeError(self.__unusable)
         if timeout.__class__ not in (float, int):
             timeout = _real(timeout)
-        return self._poll(timeout)
+        return self.__poll(timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Several records and events at once.
@@ -361,13 +361,13 @@ class BlobConsumer(_ConsumerBase):
         Raises:
             ValueError: `num_messages` out of range.
         """
-        if self._unusable is not None:
-            raise RuntimeError(self._unusable)
+        if self.__unusable is not None:
+            raise RuntimeError(self.__unusable)
         if not 0 <= index(num_messages) <= _MAX_MESSAGES:
             raise ValueError("num_messages must be between 0 and 1000000 (1M)")
         if timeout.__class__ not in (float, int):
             timeout = _real(timeout)
-        messages: list[Any] = self._consumption.consume(num_messages, timeout)
+        messages: list[Any] = self.__consumption.consume(num_messages, timeout)
         return messages
 
     # --- positions ----------------------------------------------------------------------------
@@ -413,7 +413,7 @@ class BlobConsumer(_ConsumerBase):
             ValueError: Both `message` and `offsets`.
             TypeError: An argument of a wrong type.
         """
-        self._check_usable()
+        self.__check_usable()
         before = former.pop("async", True)
         if asynchronous is _NOT_GIVEN:
             asynchronous = before
@@ -421,13 +421,13 @@ class BlobConsumer(_ConsumerBase):
             raise TypeError(f"commit() got an unexpected keyword argument {next(iter(former))!r}")
         if message is not None and offsets is not None:
             raise ValueError("message and offsets are mutually exclusive")
-        consumption = self._consumption
+        consumption = self.__consumption
         if message is not None:
             place = behind(message, "commit")
             entries = commit_entries([] if place is None else [place])
         elif offsets is not None:
             check_partitions(offsets)
-            self._check_offsets(offsets)
+            self.__check_offsets(offsets)
             entries = commit_entries(offsets)
         else:
             entries = consumption.stored_changes(consumption.keys())
@@ -435,7 +435,7 @@ class BlobConsumer(_ConsumerBase):
             if asynchronous:
                 # As stock: `on_commit` hears that there is nothing, which the inner consumer,
                 # where nothing is ever stored, says by itself.
-                self._inner.commit(asynchronous=True)
+                self.__inner.commit(asynchronous=True)
                 return None
             text = "Commit failed: Local: No offset stored"
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET, text))
@@ -456,7 +456,7 @@ class BlobConsumer(_ConsumerBase):
                 assigned.
             ValueError: Neither or both are given.
         """
-        self._check_usable()
+        self.__check_usable()
         if message is None and offsets is None:
             raise ValueError("expected either message or offsets")
         if message is not None and offsets is not None:
@@ -467,7 +467,7 @@ class BlobConsumer(_ConsumerBase):
         else:
             check_partitions(offsets)
             partitions = offsets
-        if self._consumption.stores_automatically:
+        if self.__consumption.stores_automatically:
             raise KafkaException(
                 KafkaError(
                     KafkaError._INVALID_ARG,
@@ -475,30 +475,30 @@ class BlobConsumer(_ConsumerBase):
                     "enable.auto.offset.store must be false",
                 )
             )
-        known = [p for p in partitions if self._is_assigned(p)]
+        known = [p for p in partitions if self.__is_assigned(p)]
         if not known:
             # Refused as stock does; where one of several is assigned, stock is content, too.
-            self._inner.store_offsets(offsets=partitions)
-        self._check_offsets(known)
+            self.__inner.store_offsets(offsets=partitions)
+        self.__check_offsets(known)
         for entry, partition in zip(commit_entries(known), known, strict=True):
             key = (entry.topic, entry.partition)
-            self._consumption.store(key, partition.offset, partition.metadata)
+            self.__consumption.store(key, partition.offset, partition.metadata)
 
     def committed(
         self, partitions: list[TopicPartition], timeout: float = -1
     ) -> list[TopicPartition]:
         """What the group has committed: virtual offsets and the user's own metadata."""
-        self._check_usable()
+        self.__check_usable()
         check_partitions(partitions)
-        answers: list[TopicPartition] = self._inner.committed(partitions, timeout)
+        answers: list[TopicPartition] = self.__inner.committed(partitions, timeout)
         return [to_user(answer) for answer in answers]
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The virtual offset after the last record handed out, or OFFSET_INVALID."""
-        self._check_usable()
+        self.__check_usable()
         check_partitions(partitions)
         return [
-            moved_to(self._consumption.position_of((p.topic, p.partition)), p) for p in partitions
+            moved_to(self.__consumption.position_of((p.topic, p.partition)), p) for p in partitions
         ]
 
     def seek(self, partition: TopicPartition) -> None:
@@ -509,30 +509,30 @@ class BlobConsumer(_ConsumerBase):
                 Kafka offset that was not converted.
             TypeError: Not a TopicPartition.
         """
-        self._check_usable()
+        self.__check_usable()
         check_partition(partition)
-        if self._is_assigned(partition):
-            self._check_offsets([partition])
-        self._consumption.seek(partition)
+        if self.__is_assigned(partition):
+            self.__check_offsets([partition])
+        self.__consumption.seek(partition)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Hand out nothing of these partitions until `resume`."""
-        self._check_usable()
+        self.__check_usable()
         check_partitions(partitions)
-        self._consumption.pause(partitions, is_paused=True)
+        self.__consumption.pause(partitions, is_paused=True)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Go on with these partitions."""
-        self._check_usable()
+        self.__check_usable()
         check_partitions(partitions)
-        self._consumption.pause(partitions, is_paused=False)
+        self.__consumption.pause(partitions, is_paused=False)
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, cached: bool = False
     ) -> tuple[int, int]:
         """First and next virtual offset of a partition; a reader at the end stands at the next."""
-        self._check_usable()
-        low, high = self._inner.get_watermark_offsets(partition, timeout, cached)
+        self.__check_usable()
+        low, high = self.__inner.get_watermark_offsets(partition, timeout, cached)
         return to_virtual(low), to_virtual(high)
 
     def offsets_for_times(
@@ -554,64 +554,64 @@ class BlobConsumer(_ConsumerBase):
             KafkaException: Kafka or the store did not answer, or an object is gone.
             TypeError: No list of TopicPartition.
         """
-        self._check_usable()
+        self.__check_usable()
         check_partitions(partitions)
         start = time.monotonic()
-        answers: list[TopicPartition] = self._inner.offsets_for_times(partitions, timeout)
+        answers: list[TopicPartition] = self.__inner.offsets_for_times(partitions, timeout)
         rest_s = timeout if timeout < 0 else max(0.0, timeout - (time.monotonic() - start))
-        return find_records(partitions, answers, self._open_reader, rest_s)
+        return find_records(partitions, answers, self.__open_reader, rest_s)
 
-    def _open_reader(self) -> BlobConsumer:
-        reader = BlobConsumer(reader_config(self._conf))
+    def __open_reader(self) -> BlobConsumer:
+        reader = BlobConsumer(reader_config(self.__conf))
         try:
-            if self._credentials is not None:
-                reader.set_sasl_credentials(*self._credentials)
+            if self.__credentials is not None:
+                reader.set_sasl_credentials(*self.__credentials)
         except BaseException:
             reader.close()
             raise
         return reader
 
-    def _is_assigned(self, partition: TopicPartition) -> bool:
-        assigned = self._consumption.keys()
+    def __is_assigned(self, partition: TopicPartition) -> bool:
+        assigned = self.__consumption.keys()
         return (partition.topic, partition.partition) in assigned
 
-    def _check_offsets(self, partitions: list[TopicPartition]) -> None:
-        if self._settings.offset_check:
-            check_offsets(self._inner, partitions)
+    def __check_offsets(self, partitions: list[TopicPartition]) -> None:
+        if self.__settings.offset_check:
+            check_offsets(self.__inner, partitions)
 
     # --- the group and the cluster --------------------------------------------------------------
 
     def consumer_group_metadata(self) -> Any:
         """Opaque; as stock."""
-        self._check_usable()
-        return self._inner.consumer_group_metadata()
+        self.__check_usable()
+        return self.__inner.consumer_group_metadata()
 
     def memberid(self) -> str:
         """The member id in the group; as stock."""
-        self._check_usable()
-        member_id: str = self._inner.memberid()
+        self.__check_usable()
+        member_id: str = self.__inner.memberid()
         return member_id
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Metadata of the cluster; as stock."""
-        self._check_handle()
+        self.__check_handle()
         return (
-            self._inner.list_topics(timeout=timeout)
+            self.__inner.list_topics(timeout=timeout)
             if topic is None
-            else self._inner.list_topics(topic, timeout)
+            else self.__inner.list_topics(topic, timeout)
         )
 
     def cluster_id(self, timeout: float = -1) -> str:
         """The cluster's id; as stock."""
-        self._check_handle()
-        cluster_id: str = self._inner.cluster_id(timeout)
+        self.__check_handle()
+        cluster_id: str = self.__inner.cluster_id(timeout)
         return cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for all connections to Kafka; as stock."""
-        self._check_handle()
-        self._inner.set_sasl_credentials(username, password)
-        self._credentials = (username, password)
+        self.__check_handle()
+        self.__inner.set_sasl_credentials(username, password)
+        self.__credentials = (username, password)
 
     def stats(self) -> dict[str, int]:
         """Counters since the start: records, notifications, requests, bytes, cache hits.
@@ -621,42 +621,42 @@ class BlobConsumer(_ConsumerBase):
         Requests and bytes of the store are those of all clients of this process that share it;
         `tx_bytes` and `rx_bytes` are Kafka's wire bytes, known with `statistics.interval.ms`.
         """
-        self._check_usable()
+        self.__check_usable()
         return self.__own_statistics()
 
     def __own_statistics(self) -> dict[str, int]:
         return {
-            **self._consumption.stats(),
-            **self._stores.totals(),
-            "tx_bytes": self._statistics.tx_bytes,
-            "rx_bytes": self._statistics.rx_bytes,
+            **self.__consumption.stats(),
+            **self.__stores.totals(),
+            "tx_bytes": self.__statistics.tx_bytes,
+            "rx_bytes": self.__statistics.rx_bytes,
         }
 
     # --- the end ------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Commit what is stored (with automatic commits), leave the group, release everything."""
-        if self._unusable is not None:
-            if self._unusable is _CLOSED:
+        if self.__unusable is not None:
+            if self.__unusable is _CLOSED:
                 return
-            raise RuntimeError(self._unusable)
+            raise RuntimeError(self.__unusable)
         with ctrl_c_waits():
-            if not self._closing.acquire(blocking=False):
+            if not self.__closing.acquire(blocking=False):
                 return  # another thread is at it, or this one in a callback
             try:
-                self._consumption.close(commits_first=not self._is_subscribed)  # else on revoke
+                self.__consumption.close(commits_first=not self.__is_subscribed)  # else on revoke
             finally:
-                self._unusable = _CLOSED
+                self.__unusable = _CLOSED
                 _open.discard(self)
-                self._release()
-        self._consumption.raise_callback_failures()
+                self.__release()
+        self.__consumption.raise_callback_failures()
 
-    def _release(self) -> None:
-        self._consumption.forget(self._consumption.keys())
-        self._fetcher.stop(_STOP_TIMEOUT_S)
-        self._stores.close()
-        if self._cache_bytes:
-            release_cache(self._cache_bytes)
+    def __release(self) -> None:
+        self.__consumption.forget(self.__consumption.keys())
+        self.__fetcher.stop(_STOP_TIMEOUT_S)
+        self.__stores.close()
+        if self.__cache_bytes:
+            release_cache(self.__cache_bytes)
 
     def __enter__(self) -> Self:
         return self
@@ -665,18 +665,18 @@ class BlobConsumer(_ConsumerBase):
         self.close()
 
     def __del__(self) -> None:
-        if self._unusable is None:
-            self._unusable = _CLOSED
-            self._release()
+        if self.__unusable is None:
+            self.__unusable = _CLOSED
+            self.__release()
 
-    def _check_usable(self) -> None:
-        if self._unusable is not None:
-            raise RuntimeError(self._unusable)
+    def __check_usable(self) -> None:
+        if self.__unusable is not None:
+            raise RuntimeError(self.__unusable)
 
-    def _check_handle(self) -> None:
-        if self._unusable is _CLOSED:
+    def __check_handle(self) -> None:
+        if self.__unusable is _CLOSED:
             raise RuntimeError("Handle has been closed")  # as stock says it
-        self._check_usable()
+        self.__check_usable()
 
 
 class _Log:
@@ -687,6 +687,8 @@ class _Log:
 
 
 _CLOSED: Final = "Consumer closed"
+# Private names are mangled: a user's subclass may have any, `_lock` or `_on_error` say.
+_UNUSABLE: Final = "_BlobConsumer__unusable"
 _FORKED: Final = (
     "this BlobConsumer was made before fork(): its threads and connections belong to the parent; "
     "make a new one in the child"
@@ -695,7 +697,7 @@ _FORKED: Final = (
 
 def _after_fork_in_child() -> None:
     for consumer in list(_open):
-        consumer._unusable = _FORKED  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        setattr(consumer, _UNUSABLE, _FORKED)
     _open.clear()
 
 

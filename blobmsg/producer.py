@@ -98,98 +98,98 @@ class BlobProducer(_ProducerBase):
     """
 
     # For a subclass whose __init__ never ran, and until the end of ours.
-    _unusable: str | None = "Producer has not been initialized: call super().__init__(conf)"
-    _pipeline: ProducerPipeline
+    __unusable: str | None = "Producer has not been initialized: call super().__init__(conf)"
+    __pipeline: ProducerPipeline
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         conf = collect_config(args, kwargs)
         settings, kafka_conf = parse_settings(conf, os.environ)
         view = KafkaView.parse(kafka_conf)
-        self._settings = settings
-        self._record_max_bytes = settings.record_max_bytes
-        self._callbacks = KafkaCallbacks.of(kafka_conf)
-        self._default_on_delivery = self._callbacks.on_delivery
-        self._kafka_conf = kafka_conf
-        self._message_timeout_s = view.message_timeout_ms / 1000
+        self.__settings = settings
+        self.__record_max_bytes = settings.record_max_bytes
+        self.__callbacks = KafkaCallbacks.of(kafka_conf)
+        self.__default_on_delivery = self.__callbacks.on_delivery
+        self.__kafka_conf = kafka_conf
+        self.__message_timeout_s = view.message_timeout_ms / 1000
         if view.is_transactional:
             _refuse("transactional.id", "transactions")
         name = f"blobmsg-producer-{next(_numbers)}"
-        self._statistics = InnerStatistics()
+        self.__statistics = InnerStatistics()
         inner_conf = inner_producer_config(kafka_conf, settings, view)
-        self._inner = _StockProducer({**inner_conf, **self._inner_callbacks()})
-        self._passthrough: confluent_kafka.Producer | None = None
-        # Guards `_passthrough` and `_credentials`; reentrant for the sake of signal handlers.
-        self._lock = threading.RLock()
-        self._is_closing = False
-        self._credentials: tuple[str, str] | None = None
+        self.__inner = _StockProducer({**inner_conf, **self.__inner_callbacks()})
+        self.__passthrough: confluent_kafka.Producer | None = None
+        # Guards `__passthrough` and `__credentials`; reentrant for the sake of signal handlers.
+        self.__lock = threading.RLock()
+        self.__is_closing = False
+        self.__credentials: tuple[str, str] | None = None
         # Its requests end in time to be tried again before records time out.
         request_timeout_ms = TimeBudget.of(settings, view).request_timeout_ms
-        self._stores = Stores(replace(settings, request_timeout_ms=request_timeout_ms))
+        self.__stores = Stores(replace(settings, request_timeout_ms=request_timeout_ms))
         if settings.store_url is not None:
-            self._stores.get()  # a wrong url or a missing extra shows here, not at the first upload
-        self._shared_admin = SharedAdmin(kafka_conf)
-        self._directory = TopicDirectory(
-            self._inner.list_topics,
-            self._shared_admin.client,
+            self.__stores.get()  # a wrong url or a missing extra shows here, not at an upload
+        self.__shared_admin = SharedAdmin(kafka_conf)
+        self.__directory = TopicDirectory(
+            self.__inner.list_topics,
+            self.__shared_admin.client,
             settings,
-            ThreadLog(logging.getLogger("blobmsg.topics"), weakly(self._on_log_failure)),
+            ThreadLog(logging.getLogger("blobmsg.topics"), weakly(self.__on_log_failure)),
             # Older versions have nobody to call it for an admin client.
             knocks="oauth_cb" not in kafka_conf,
         )
-        self._pipeline = ProducerPipeline(
-            self._inner,
+        self.__pipeline = ProducerPipeline(
+            self.__inner,
             settings,
             view,
-            directory=self._directory,
-            stores=self._stores,
+            directory=self.__directory,
+            stores=self.__stores,
             clock=SystemClock(),
             name=name,
             producer_id=uuid.uuid4().bytes,
         )
-        self._record_step = self._pipeline.record_step
-        self._record_path = self._pipeline.record_path
-        self._store_topics: set[str] = set()  # seen to match `blobmsg.topics`
-        self._pipeline.start()
+        self.__record_step = self.__pipeline.record_step
+        self.__record_path = self.__pipeline.record_path
+        self.__store_topics: set[str] = set()  # seen to match `blobmsg.topics`
+        self.__pipeline.start()
         _open.add(self)
-        self._unusable = None
+        self.__unusable = None
 
-    def _inner_callbacks(self) -> dict[str, Any]:
+    def __inner_callbacks(self) -> dict[str, Any]:
         """Callbacks for the inner client: they queue, so that the user's run in `poll` alone."""
         callbacks: dict[str, Any] = {
-            "stats_cb": weakly(self._on_statistics),
-            "error_cb": weakly(self._on_error),
+            "stats_cb": weakly(self.__on_statistics),
+            "error_cb": weakly(self.__on_error),
         }
-        if self._callbacks.throttle_cb is not None:
-            callbacks["throttle_cb"] = weakly(self._on_throttle)
-        if self._callbacks.logger is not None:
-            note_failure = weakly(self._on_log_failure)
-            callbacks["logger"] = ThreadLog(self._callbacks.logger, note_failure)
+        if self.__callbacks.throttle_cb is not None:
+            callbacks["throttle_cb"] = weakly(self.__on_throttle)
+        if self.__callbacks.logger is not None:
+            note_failure = weakly(self.__on_log_failure)
+            callbacks["logger"] = ThreadLog(self.__callbacks.logger, note_failure)
         return callbacks
 
-    def _on_statistics(self, text: str) -> None:
-        self._statistics.take(text)
-        self._queue_statistics(text)
+    def __on_statistics(self, text: str) -> None:
+        self.__statistics.take(text)
+        self.__queue_statistics(text)
 
-    def _queue_statistics(self, text: str) -> None:
-        if self._callbacks.stats_cb is not None and self._unusable is None:
+    def __queue_statistics(self, text: str) -> None:
+        if self.__callbacks.stats_cb is not None and self.__unusable is None:
             text = with_own_statistics(text, self.__own_statistics())
-            self._queue_event(self._callbacks.stats_cb, text)
+            self.__queue_event(self.__callbacks.stats_cb, text)
 
-    def _on_error(self, error: KafkaError) -> None:
-        if error.name() == "_ALL_BROKERS_DOWN" and self._unusable is None:
-            self._pipeline.all_brokers_down()
-        self._queue_event(self._callbacks.error_cb, error)
+    def __on_error(self, error: KafkaError) -> None:
+        if error.name() == "_ALL_BROKERS_DOWN" and self.__unusable is None:
+            self.__pipeline.all_brokers_down()
+        self.__queue_event(self.__callbacks.error_cb, error)
 
-    def _on_log_failure(self, error: Exception) -> None:
-        if self._unusable is None:
-            self._pipeline.log_failed(error)
+    def __on_log_failure(self, error: Exception) -> None:
+        if self.__unusable is None:
+            self.__pipeline.log_failed(error)
 
-    def _on_throttle(self, event: object) -> None:
-        self._queue_event(self._callbacks.throttle_cb, event)
+    def __on_throttle(self, event: object) -> None:
+        self.__queue_event(self.__callbacks.throttle_cb, event)
 
-    def _queue_event(self, callback: Callable[..., Any] | None, argument: object) -> None:
-        if callback is not None and self._unusable is None:
-            self._pipeline.event(callback, argument)
+    def __queue_event(self, callback: Callable[..., Any] | None, argument: object) -> None:
+        if callback is not None and self.__unusable is None:
+            self.__pipeline.event(callback, argument)
 
     @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -231,10 +231,10 @@ class BlobProducer(_ProducerBase):
 
         Threads: any.
         """
-        if self._unusable is not None:
-            raise RuntimeError(self._unusable)
-        callback = callback or on_delivery or self._default_on_delivery
-        if self._record_step(topic, key, value, partition, callback, timestamp, headers):
+        if self.__unusable is not None:
+            raise RuntimeError(self.__unusable)
+        callback = callback or on_delivery or self.__default_on_delivery
+        if self.__record_step(topic, key, value, partition, callback, timestamp, headers):
             return
         payload_bytes = 0
         if type(value) is bytes:
@@ -254,13 +254,13 @@ class BlobProducer(_ProducerBase):
             is_urgent = any(name == _URGENT_HEADER for name, _ in headers)
         if type(topic) is not str:
             raise topic_type_error(topic)
-        if payload_bytes > self._record_max_bytes:
-            raise too_large(payload_bytes, self._record_max_bytes)
+        if payload_bytes > self.__record_max_bytes:
+            raise too_large(payload_bytes, self.__record_max_bytes)
         partition, timestamp = checked_numbers(partition, timestamp)
-        if topic not in self._store_topics and not self._uses_store(topic):
-            self._produce_untouched(topic, value, key, partition, callback, timestamp, headers)
+        if topic not in self.__store_topics and not self.__uses_store(topic):
+            self.__produce_untouched(topic, value, key, partition, callback, timestamp, headers)
             return
-        self._record_path.append(
+        self.__record_path.append(
             topic,
             key,
             value,
@@ -298,26 +298,28 @@ class BlobProducer(_ProducerBase):
 
         Threads: any.
         """
-        self._check_usable()
+        self.__check_usable()
         if not isinstance(topic, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise topic_type_error(topic)
         partition, _ = checked_numbers(partition, 0)
         check_messages(messages)
-        callback = callback or on_delivery or self._default_on_delivery
+        callback = callback or on_delivery or self.__default_on_delivery
         queued = 0
         index = 0
         while index < len(messages):
             taken = index
             if topic.__class__ is str:
-                taken = self._record_step.join_messages(topic, messages, index, partition, callback)
+                taken = self.__record_step.join_messages(
+                    topic, messages, index, partition, callback
+                )
                 queued += taken - index
             if taken == index:
-                queued += self._produce_message(topic, messages[index], partition, callback)
+                queued += self.__produce_message(topic, messages[index], partition, callback)
                 taken += 1
             index = taken
         return queued
 
-    def _produce_message(
+    def __produce_message(
         self,
         topic: str,
         message: dict[str, Any],
@@ -347,14 +349,14 @@ class BlobProducer(_ProducerBase):
             return True
         return False
 
-    def _uses_store(self, topic: str) -> bool:
+    def __uses_store(self, topic: str) -> bool:
         check_name(topic)
-        uses = self._settings.uses_store(topic)
+        uses = self.__settings.uses_store(topic)
         if uses:
-            self._store_topics.add(topic)
+            self.__store_topics.add(topic)
         return uses
 
-    def _produce_untouched(
+    def __produce_untouched(
         self,
         topic: str,
         value: bytes | None,
@@ -365,7 +367,7 @@ class BlobProducer(_ProducerBase):
         headers: Any,
     ) -> None:
         """Produce to a topic that does not use the store, with the user's own settings."""
-        passthrough = self._made_passthrough()
+        passthrough = self.__made_passthrough()
         arguments: dict[str, Any] = {"partition": partition, "timestamp": timestamp}
         if callback is not None:
             arguments["on_delivery"] = callback
@@ -373,20 +375,20 @@ class BlobProducer(_ProducerBase):
             arguments["headers"] = headers
         passthrough.produce(topic, value, key, **arguments)
 
-    def _made_passthrough(self) -> confluent_kafka.Producer:
-        with self._lock:
-            if self._passthrough is None:
-                conf = {**plain_producer_config(self._kafka_conf), **self._inner_callbacks()}
+    def __made_passthrough(self) -> confluent_kafka.Producer:
+        with self.__lock:
+            if self.__passthrough is None:
+                conf = {**plain_producer_config(self.__kafka_conf), **self.__inner_callbacks()}
                 # Its wire bytes are none of ours; the user hears of its statistics all the same.
-                conf["stats_cb"] = weakly(self._queue_statistics)
-                if self._default_on_delivery is not None:
-                    conf["on_delivery"] = self._default_on_delivery
+                conf["stats_cb"] = weakly(self.__queue_statistics)
+                if self.__default_on_delivery is not None:
+                    conf["on_delivery"] = self.__default_on_delivery
                 made = _StockProducer(conf)
-                if self._credentials is not None:
-                    made.set_sasl_credentials(*self._credentials)
-                if self._passthrough is None:  # nor has a signal handler made one
-                    self._passthrough = made
-            return self._passthrough
+                if self.__credentials is not None:
+                    made.set_sasl_credentials(*self.__credentials)
+                if self.__passthrough is None:  # nor has a signal handler made one
+                    self.__passthrough = made
+            return self.__passthrough
 
     # --- waiting ------------------------------------------------------------------------------
 
@@ -401,15 +403,15 @@ class BlobProducer(_ProducerBase):
 
         Threads: any.
         """
-        self._check_usable()
+        self.__check_usable()
         timeout_s = _seconds(timeout)
-        if self._passthrough is None:
-            return self._pipeline.serve(timeout_s)
+        if self.__passthrough is None:
+            return self.__pipeline.serve(timeout_s)
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
         while True:
-            served = self._passthrough.poll(0)
+            served = self.__passthrough.poll(0)
             remaining = 0.05 if deadline is None else min(0.05, deadline - time.monotonic())
-            served += self._pipeline.serve(0 if served else max(0.0, remaining))
+            served += self.__pipeline.serve(0 if served else max(0.0, remaining))
             if served or (deadline is not None and time.monotonic() >= deadline):
                 return served
 
@@ -424,18 +426,18 @@ class BlobProducer(_ProducerBase):
 
         Threads: any.
         """
-        self._check_usable()
-        return self._flush(_seconds(timeout))
+        self.__check_usable()
+        return self.__flush(_seconds(timeout))
 
-    def _flush(self, timeout_s: float) -> int:
+    def __flush(self, timeout_s: float) -> int:
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
         while True:
-            remaining = self._pipeline.flush(_rest_s(deadline))
-            if self._passthrough is None:
+            remaining = self.__pipeline.flush(_rest_s(deadline))
+            if self.__passthrough is None:
                 return remaining
-            remaining += self._passthrough.flush(_rest_s(deadline))
+            remaining += self.__passthrough.flush(_rest_s(deadline))
             # Again when a callback of one has produced to the other.
-            if not self._pipeline.undelivered or (deadline and time.monotonic() >= deadline):
+            if not self.__pipeline.undelivered or (deadline and time.monotonic() >= deadline):
                 return remaining
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
@@ -450,12 +452,12 @@ class BlobProducer(_ProducerBase):
 
         Threads: any.
         """
-        self._check_usable()
-        self._pipeline.purge(
+        self.__check_usable()
+        self.__pipeline.purge(
             in_queue=bool(in_queue), in_flight=bool(in_flight), waits=bool(blocking)
         )
-        if self._passthrough is not None:
-            self._passthrough.purge(in_queue, in_flight, blocking)
+        if self.__passthrough is not None:
+            self.__passthrough.purge(in_queue, in_flight, blocking)
 
     def close(self) -> bool:
         """Flush for at most `message.timeout.ms`, then release everything. Idempotent.
@@ -465,44 +467,44 @@ class BlobProducer(_ProducerBase):
 
         Threads: any.
         """
-        if self._unusable is not None:
-            if self._unusable is _CLOSED:
+        if self.__unusable is not None:
+            if self.__unusable is _CLOSED:
                 return True
-            raise RuntimeError(self._unusable)
-        if self._is_closing:
+            raise RuntimeError(self.__unusable)
+        if self.__is_closing:
             return True  # another thread, or a callback of this close, is at it
-        self._is_closing = True  # without a call in between: nor can an interrupt come
+        self.__is_closing = True  # without a call in between: nor can an interrupt come
         try:
-            failure = self._flush_to_the_end(self._message_timeout_s or None)
+            failure = self.__flush_to_the_end(self.__message_timeout_s or None)
         finally:  # Ctrl-C gives up
             remaining = len(self)
-            self._unusable = _CLOSED
+            self.__unusable = _CLOSED
             _open.discard(self)
-            self._release()
+            self.__release()
             if remaining:
                 logger.warning("closed with %d records undelivered", remaining)
         if failure is not None:
             raise failure
         return True
 
-    def _flush_to_the_end(self, timeout_s: float | None) -> Exception | None:
+    def __flush_to_the_end(self, timeout_s: float | None) -> Exception | None:
         """Flush, whatever callbacks raise; the first that one has raised."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         first: Exception | None = None
         while True:
             try:
-                self._flush(_rest_s(deadline))
+                self.__flush(_rest_s(deadline))
             except Exception as failure:  # noqa: BLE001, PERF203  (`close` raises it at the end)
                 first = first or failure
-                if self._pipeline.is_fatal or (deadline and time.monotonic() >= deadline):
+                if self.__pipeline.is_fatal or (deadline and time.monotonic() >= deadline):
                     return first
             else:
                 return first
 
-    def _release(self) -> None:
-        self._pipeline.stop(_STOP_TIMEOUT_S)
-        self._stores.close()
-        self._shared_admin.release()
+    def __release(self) -> None:
+        self.__pipeline.stop(_STOP_TIMEOUT_S)
+        self.__stores.close()
+        self.__shared_admin.release()
 
     def __enter__(self) -> Self:
         return self
@@ -511,21 +513,21 @@ class BlobProducer(_ProducerBase):
         self.close()
 
     def __len__(self) -> int:
-        if self._unusable is not None:
-            return self._zero_if_closed()
-        count = self._pipeline.undelivered
-        return count if self._passthrough is None else count + len(self._passthrough)
+        if self.__unusable is not None:
+            return self.__zero_if_closed()
+        count = self.__pipeline.undelivered
+        return count if self.__passthrough is None else count + len(self.__passthrough)
 
-    def _zero_if_closed(self) -> int:
-        if self._unusable is _CLOSED:
+    def __zero_if_closed(self) -> int:
+        if self.__unusable is _CLOSED:
             return 0
-        raise RuntimeError(self._unusable)
+        raise RuntimeError(self.__unusable)
 
     def __bool__(self) -> bool:
         return True
 
     def __del__(self) -> None:
-        if self._unusable is not None:
+        if self.__unusable is not None:
             return
         if count := len(self):
             logger.warning(
@@ -533,36 +535,36 @@ class BlobProducer(_ProducerBase):
                 "call flush() or close()",
                 count,
             )
-        self._unusable = _CLOSED
-        self._release()
+        self.__unusable = _CLOSED
+        self.__release()
 
     # --- the cluster --------------------------------------------------------------------------
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Metadata of the cluster; as stock."""
-        self._check_handle()
+        self.__check_handle()
         return (
-            self._inner.list_topics(timeout=timeout)
+            self.__inner.list_topics(timeout=timeout)
             if topic is None
-            else self._inner.list_topics(topic, timeout)
+            else self.__inner.list_topics(topic, timeout)
         )
 
     def cluster_id(self, timeout: float = -1) -> str:
         """The cluster's id; as stock."""
-        self._check_handle()
-        cluster_id: str = self._inner.cluster_id(timeout)
+        self.__check_handle()
+        cluster_id: str = self.__inner.cluster_id(timeout)
         return cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for all connections to Kafka; as stock."""
-        self._check_handle()
-        with self._lock:
-            self._inner.set_sasl_credentials(username, password)
-            self._credentials = (username, password)
-            if self._passthrough is not None:
-                self._passthrough.set_sasl_credentials(username, password)
-        self._shared_admin.set_sasl_credentials(username, password)
-        self._directory.use_admin(self._shared_admin.client)
+        self.__check_handle()
+        with self.__lock:
+            self.__inner.set_sasl_credentials(username, password)
+            self.__credentials = (username, password)
+            if self.__passthrough is not None:
+                self.__passthrough.set_sasl_credentials(username, password)
+        self.__shared_admin.set_sasl_credentials(username, password)
+        self.__directory.use_admin(self.__shared_admin.client)
 
     def stats(self) -> dict[str, int]:
         """Counters since the start: records, batches, notifications, requests, bytes.
@@ -570,43 +572,43 @@ class BlobProducer(_ProducerBase):
         Requests and bytes of the store are those of all clients of this process that share it;
         `tx_bytes` and `rx_bytes` are Kafka's wire bytes, known with `statistics.interval.ms`.
         """
-        self._check_usable()
+        self.__check_usable()
         return self.__own_statistics()
 
     def __own_statistics(self) -> dict[str, int]:
         return {
-            **self._pipeline.counters,
-            **self._stores.totals(),
-            "tx_bytes": self._statistics.tx_bytes,
-            "rx_bytes": self._statistics.rx_bytes,
+            **self.__pipeline.counters,
+            **self.__stores.totals(),
+            "tx_bytes": self.__statistics.tx_bytes,
+            "rx_bytes": self.__statistics.rx_bytes,
         }
 
     # --- what comes later ---------------------------------------------------------------------
 
     def init_transactions(self, timeout: float = -1) -> None:
         """Not configured: `transactional.id` is not supported by this version."""
-        self._refuse_transaction()
+        self.__refuse_transaction()
 
     def begin_transaction(self) -> None:
         """Not configured: `transactional.id` is not supported by this version."""
-        self._refuse_transaction()
+        self.__refuse_transaction()
 
     def commit_transaction(self, timeout: float = -1) -> None:
         """Not configured: `transactional.id` is not supported by this version."""
-        self._refuse_transaction()
+        self.__refuse_transaction()
 
     def abort_transaction(self, timeout: float = -1) -> None:
         """Not configured: `transactional.id` is not supported by this version."""
-        self._refuse_transaction()
+        self.__refuse_transaction()
 
     def send_offsets_to_transaction(
         self, positions: list[Any], group_metadata: Any, timeout: float = -1
     ) -> None:
         """Not configured: `transactional.id` is not supported by this version."""
-        self._refuse_transaction()
+        self.__refuse_transaction()
 
-    def _refuse_transaction(self) -> NoReturn:
-        self._check_usable()
+    def __refuse_transaction(self) -> NoReturn:
+        self.__check_usable()
         raise KafkaException(
             KafkaError(
                 KafkaError._NOT_CONFIGURED,
@@ -614,17 +616,19 @@ class BlobProducer(_ProducerBase):
             )
         )
 
-    def _check_usable(self) -> None:
-        if self._unusable is not None:
-            raise RuntimeError(self._unusable)
+    def __check_usable(self) -> None:
+        if self.__unusable is not None:
+            raise RuntimeError(self.__unusable)
 
-    def _check_handle(self) -> None:
-        if self._unusable is _CLOSED:
+    def __check_handle(self) -> None:
+        if self.__unusable is _CLOSED:
             raise RuntimeError("Handle has been closed")  # as stock says it
-        self._check_usable()
+        self.__check_usable()
 
 
 _CLOSED: Final = "Producer has been closed"
+# Private names are mangled: a user's subclass may have any, `_lock` or `_on_error` say.
+_UNUSABLE: Final = "_BlobProducer__unusable"
 _FORKED: Final = (
     "this BlobProducer was made before fork(): its threads and connections belong to the parent; "
     "make a new one in the child"
@@ -660,7 +664,7 @@ def _warn_at_exit() -> None:
 
 def _after_fork_in_child() -> None:
     for producer in list(_open):
-        producer._unusable = _FORKED  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        setattr(producer, _UNUSABLE, _FORKED)
     _open.clear()
 
 

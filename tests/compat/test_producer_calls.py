@@ -301,18 +301,32 @@ def test_a_subclass_works(both: Both) -> None:
     def case(side: Side) -> Any:
         class Counting(side.producer_class):  # type: ignore[misc,name-defined]
             def __init__(self, settings: dict[str, Any]) -> None:
-                super().__init__(settings)
+                super().__init__({**settings, "stats_cb": self._on_statistics})
                 self.produced = 0
+                # Names that one likes to give.
+                self._lock = self._settings = self._callbacks = self._inner = self._closed = None
+                self._pipeline = self._directory = self._statistics = self._name = self._topics = 1
 
             def produce(self, *args: Any, **kwargs: Any) -> None:
                 self.produced += 1
                 super().produce(*args, **kwargs)
 
+            def _on_statistics(self, statistics: str) -> None:
+                self._statistics = len(statistics)
+
+            def _flush(self) -> None:
+                flush(self)
+
+            _produce = _on_error = _release = _check_usable = _flush
+
         topic, reports = side.topic(), Reports()
-        with Counting(side.settings()) as producer:
+        with Counting({**side.settings(), "statistics.interval.ms": 100}) as producer:
             producer.produce(topic, b"a", on_delivery=reports)
             producer.produce_batch(topic, [{"value": b"b"}], on_delivery=reports)
-            flush(producer)
+            producer._flush()
+            wait_until(
+                lambda: producer._statistics > 1, "statistics", serve=lambda: producer.poll(0.1)
+            )
         return producer.produced, [m.value() for m in reports.messages()]
 
     assert both.agree(case) == (1, [b"a", b"b"])

@@ -339,6 +339,39 @@ def test_a_subclass_whose_init_never_ran_says_so(readers: Both) -> None:
     readers.agree(case, says_what_to_do)
 
 
+def test_a_subclass_works(readers: Both, filled: Filled) -> None:
+    def case(side: Side) -> Any:
+        class Counting(side.consumer_class):  # type: ignore[misc,name-defined]
+            def __init__(self, settings: dict[str, Any]) -> None:
+                super().__init__({**settings, "on_commit": self._on_commit})
+                self.polled = 0
+                # Names that one likes to give.
+                self._lock = self._settings = self._callbacks = self._inner = self._closed = None
+                self._consumption = self._assign = self._positions = self._group = 1
+                self._committed: list[Any] = []
+
+            def poll(self, *args: Any, **kwargs: Any) -> Any:
+                self.polled += 1
+                return super().poll(*args, **kwargs)
+
+            def _on_commit(self, error: Any, partitions: list[TopicPartition]) -> None:
+                self._committed.append((error, len(partitions)))
+
+            def _on_assigned(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+                self._assigned = consumer is self and len(partitions)
+
+            _on_revoked = _on_lost = _release = _check_usable = _on_assigned
+
+        with Counting(side.settings(_group())) as consumer:
+            consumer.subscribe([filled(side)], on_assign=consumer._on_assigned)
+            first = next_message(consumer)
+            consumer.commit(first, asynchronous=False)
+            polls = consumer.polled
+        return consumer._assigned, first.value(), consumer._committed, polls > 0
+
+    readers.agree(case)
+
+
 def test_with_closes_also_when_its_body_raises(readers: Both) -> None:
     def case(side: Side) -> Any:
         def body() -> None:

@@ -19,6 +19,7 @@ from blobmsg.kafka_settings import KafkaView
 from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.resources import Stores
 from blobmsg.topic_directory import TopicFacts
+from tests.helpers.private import private
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,7 +136,7 @@ class RunningProducer:
         monkeypatch.setattr(resources_module, "AdminClient", lambda _conf: None)
         monkeypatch.setattr(producer_module, "TopicDirectory", lambda *_, **_more: Directory())
         self.producer = BlobProducer({"bootstrap.servers": "nowhere:1", **_conf(name, more)})
-        self.pipeline = self.producer._pipeline
+        self.pipeline: ProducerPipeline = private(self.producer, "pipeline")
 
     def produce(self, value: bytes, headers: Any = None, callback: Any = None) -> None:
         self.producer.produce(TOPIC, value, value[:1], headers=headers, on_delivery=callback)
@@ -151,7 +152,7 @@ class RunningProducer:
 
     def arrived(self) -> list[tuple[int, bytes]]:
         """Partition and value (empty for null) of all that was notified, in order."""
-        return _arrived(self.kafka, self.producer._stores)
+        return _arrived(self.kafka, private(self.producer, "stores"))
 
 
 def _arrived(kafka: AcknowledgingKafka, stores: Stores) -> list[tuple[int, bytes]]:

@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 
 from blobmsg import BlobConsumer, BlobProducer
+from tests.helpers.private import private
 from tests.helpers.records import (
     Reports,
     flush,
@@ -107,7 +108,7 @@ def test_what_does_not_fit_into_librdkafkas_queue_waits_in_its_order(
     }
     sent: dict[int, list[bytes]] = {}
     with BlobProducer({**conf, **small}) as producer:
-        outbox = producer._pipeline._outbox
+        outbox = private(producer, "pipeline")._outbox
         counting = outbox._inner = CountingFull(outbox._inner)
         reports = Reports()
         with contextlib.ExitStack() as paused:

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from blobmsg import BlobConsumer, BlobProducer, lab
+from tests.helpers.private import private
 from tests.helpers.records import Reports, flush, partition, produce, read_to_end, wait_until
 from tests.helpers.stack import heal, topic_factory
 
@@ -94,7 +95,8 @@ def test_records_wait_while_all_brokers_are_gone_and_arrive_once_in_order(
         # As long as it takes to notice, uploads go on; then they stop.
         producer.produce(topic, b"%d:" % number, partition=number % PARTITIONS, on_delivery=reports)
         number += 1
-        wait_until(lambda: producer._pipeline._core.presence.is_away(_now_ms()), "Kafka is away",
+        presence = private(producer, "pipeline")._core.presence
+        wait_until(lambda: presence.is_away(_now_ms()), "Kafka is away",
                    serve=lambda: producer.poll(0.1))  # fmt: skip
         stored = producer.stats()["object_bytes"]
         with pytest.raises(BufferError):

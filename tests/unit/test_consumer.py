@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from blobmsg import BlobConsumer, user_positions
 from blobmsg.errors import UnsupportedFormat
 from blobmsg.message import Message
+from tests.helpers.private import private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ def consumer() -> Iterator[BlobConsumer]:
 
 def committed_by(consumer: BlobConsumer, monkeypatch: pytest.MonkeyPatch) -> list[CommitEntry]:
     """Records what the consumer commits; assigns one partition with one record handed out."""
-    consumption: Any = consumer._consumption
+    consumption: Any = private(consumer, "consumption")
     committed: list[CommitEntry] = []
 
     def commit(entries: list[CommitEntry], *, asynchronous: bool) -> None:
@@ -63,10 +64,10 @@ def test_revoked_partitions_are_committed_and_forgotten(
 ) -> None:
     committed = committed_by(consumer, monkeypatch)
 
-    consumer._on_revoked(None, [TopicPartition(TOPIC, 0)])
+    private(consumer, "on_revoked")(None, [TopicPartition(TOPIC, 0)])
 
     assert [(entry.partition, entry.kafka_offset) for entry in committed] == [(0, 5)]
-    assert consumer._consumption.keys() == []
+    assert private(consumer, "consumption").keys() == []
 
 
 def test_lost_partitions_are_forgotten_but_not_committed(
@@ -74,16 +75,16 @@ def test_lost_partitions_are_forgotten_but_not_committed(
 ) -> None:
     committed = committed_by(consumer, monkeypatch)
 
-    consumer._on_lost(None, [TopicPartition(TOPIC, 0)])
+    private(consumer, "on_lost")(None, [TopicPartition(TOPIC, 0)])
 
     assert committed == []
-    assert consumer._consumption.keys() == []
+    assert private(consumer, "consumption").keys() == []
 
 
 def test_a_timeout_of_none_is_refused_even_while_a_record_is_ready(
     consumer: BlobConsumer,
 ) -> None:
-    consumer._consumption._loose.append(Message(TOPIC, 0, 1))
+    private(consumer, "consumption")._loose.append(Message(TOPIC, 0, 1))
 
     with pytest.raises(TypeError, match="must be real number"):
         consumer.poll(None)  # type: ignore[arg-type]
@@ -103,7 +104,7 @@ def test_committed_offsets_with_an_error_keep_it(
         committed=lambda *_: [TopicPartition(TOPIC, 0, 7, "blobmsg1:2;mine"), failed]
     )
     with monkeypatch.context() as patch:
-        patch.setattr(consumer, "_inner", inner)
+        patch.setattr(consumer, "_BlobConsumer__inner", inner)
         good, bad = consumer.committed([TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)])
 
     assert (good.offset, good.metadata, good.error) == ((8 << 20) - 2, "mine", None)
@@ -117,7 +118,9 @@ def test_a_committed_offset_of_a_later_version_is_refused_by_name(
 ) -> None:
     answers = [TopicPartition(TOPIC, 3, 7, "blobmsg2:2")]
     with monkeypatch.context() as patch:
-        patch.setattr(consumer, "_inner", SimpleNamespace(committed=lambda *_: answers))
+        patch.setattr(
+            consumer, "_BlobConsumer__inner", SimpleNamespace(committed=lambda *_: answers)
+        )
         with pytest.raises(UnsupportedFormat, match=r"orders \[3\].*version 2"):
             consumer.committed([TopicPartition(TOPIC, 3)])
 
@@ -139,9 +142,11 @@ def test_the_check_of_offsets_has_one_deadline_for_all_partitions(
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     with monkeypatch.context() as patch:
-        patch.setattr(consumer, "_inner", SimpleNamespace(get_watermark_offsets=watermarks))
+        patch.setattr(
+            consumer, "_BlobConsumer__inner", SimpleNamespace(get_watermark_offsets=watermarks)
+        )
         patch.setattr(user_positions, "time", SimpleNamespace(monotonic=lambda: now))
-        consumer._check_offsets([TopicPartition(TOPIC, n, 5 << 20) for n in range(50)])
+        private(consumer, "check_offsets")([TopicPartition(TOPIC, n, 5 << 20) for n in range(50)])
 
     assert sum(timeouts) * 0.75 <= 1.0
 
@@ -152,7 +157,7 @@ def test_close_from_a_second_thread_returns_and_closes_nothing_twice(
     consumer = unconnected()
     closes: list[bool] = []
     is_closing, goes_on = threading.Event(), threading.Event()
-    original = consumer._consumption.close
+    original = private(consumer, "consumption").close
 
     def close(*, commits_first: bool) -> None:
         closes.append(commits_first)
@@ -160,7 +165,7 @@ def test_close_from_a_second_thread_returns_and_closes_nothing_twice(
         assert goes_on.wait(10)
         original(commits_first=commits_first)
 
-    monkeypatch.setattr(consumer._consumption, "close", close)
+    monkeypatch.setattr(private(consumer, "consumption"), "close", close)
     first = threading.Thread(target=consumer.close)
     first.start()
     assert is_closing.wait(10)
@@ -184,7 +189,7 @@ def test_ctrl_c_at_the_beginning_of_close_closes_all_the_same(
             signal.raise_signal(signal.SIGINT)
             return True
 
-    monkeypatch.setattr(consumer, "_closing", Closing())
+    monkeypatch.setattr(consumer, "_BlobConsumer__closing", Closing())
 
     with pytest.raises(KeyboardInterrupt):
         consumer.close()
@@ -197,7 +202,7 @@ def test_ctrl_c_at_the_beginning_of_close_closes_all_the_same(
 def test_a_timeout_that_is_no_number_is_refused_whether_or_not_a_record_is_there(
     consumer: BlobConsumer, timeout: Any
 ) -> None:
-    consumption: Any = consumer._consumption
+    consumption: Any = private(consumer, "consumption")
     consumption._next_service = float("inf")
     consumption._undelivered.messages += [Message(TOPIC, 0, 5)]
 
@@ -226,7 +231,7 @@ def test_automatic_commits_that_fail_later_are_logged_unless_the_user_hears_of_t
     conf: dict[str, Any] = {"on_commit": lambda *arguments: heard.append(arguments)}
     consumer = unconnected(**(conf if hears else {}))
 
-    consumer._on_commit(error, [])
+    private(consumer, "on_commit")(error, [])
 
     consumer.close()
     assert heard == ([(error, [])] if hears else [])

@@ -51,3 +51,20 @@ def test_importing_the_package_loads_no_sdk() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_a_users_subclass_may_give_its_private_attributes_any_name() -> None:
+    nobody = {
+        "bootstrap.servers": "127.0.0.1:1",
+        "log_level": 0,
+        "error_cb": lambda _: None,
+        "blobmsg.store.url": "memory://names",
+    }
+    producer = blobmsg.BlobProducer(nobody)
+    consumer = blobmsg.BlobConsumer({**nobody, "group.id": "g"})
+    for client in (producer, consumer):
+        names = {*vars(client), *vars(type(client))}
+        private = {name for name in names if name.startswith("_") and not name.endswith("__")}
+        assert private
+        assert not {n for n in private if not n.startswith(f"_{type(client).__name__}__")}
+        client.close()

@@ -32,8 +32,8 @@ assert isinstance(producer, confluent_kafka.Producer), type(producer)
 assert isinstance(producer, blobmsg.BlobProducer)
 assert (Producer, Consumer) == (blobmsg.BlobProducer, blobmsg.BlobConsumer)
 consumer = Consumer({**conf, "group.id": "g"})
-assert type(consumer._inner) is not blobmsg.BlobConsumer
-assert type(producer._inner) is not blobmsg.BlobProducer
+assert type(consumer._BlobConsumer__inner) is not blobmsg.BlobConsumer
+assert type(producer._BlobProducer__inner) is not blobmsg.BlobProducer
 producer.close()
 consumer.close()
 """
