@@ -37,14 +37,14 @@ TOP = Path(__file__).resolve().parent.parent
 FOLDER = TOP / "tests" / "planted"
 
 # What the tests wait for comes at once where it comes at all: see tests/helpers/records.py.
-_DEADLINE_S = "40"
+_DEADLINE_S = "25"
 _TEST_TIMEOUT_S = "120"
 _RUN_TIMEOUT_S = 200
 _BASELINE_TIMEOUT_S = 1200
 _NEEDED = {"row", "breaks", "test"}
 _OPTIONAL = {"fails": "timeout", "runs": "alone"}
 # A test that does not notice waits most of its time, so more run at once than there are cores.
-_JOBS = 3
+_JOBS = 4
 
 
 class PlantedError(Exception):

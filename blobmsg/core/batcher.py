@@ -174,13 +174,15 @@ class Batcher:
         key = self._lane_key(lanes, partition)
         lane = self._lanes.get((key, lanes.is_plain))
         if lane is None:
-            lane = self._lanes[key, lanes.is_plain] = Lane(
+            made = Lane(
                 key,
                 self._seal_at_bytes,
                 is_direct=lanes.is_plain or self._router.is_direct_at_first(),
                 is_plain=lanes.is_plain,
                 now_ms=now_ms,
             )
+            # A signal handler may have been faster, and have put records into its own.
+            lane = self._lanes.setdefault((key, lanes.is_plain), made)
         return lane
 
     def _lane_key(self, lanes: TopicLanes, partition: int) -> LaneKey:

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from blobmsg.core import batcher as batcher_module
 from blobmsg.core import segments as segments_module
 from blobmsg.core.batcher import Batcher, TopicLanes
 from blobmsg.core.segments import Lane, Route, SealedSegment, headers_bytes
@@ -69,6 +72,27 @@ def test_retention_classes_have_lanes_of_their_own() -> None:
     long = make_topic(batcher, "long", retention_ms=7 * DAY_MS)
 
     assert put(batcher, short) is not put(batcher, long)
+
+
+def test_a_signal_handler_that_opens_a_lane_first_has_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batcher = make_batcher()
+    lanes = make_topic(batcher, zones=["", ""])
+    handlers = [lambda: put(batcher, lanes, 1)]
+
+    def interrupted(*args: Any, **kwargs: Any) -> Lane:
+        lane = Lane(*args, **kwargs)
+        if handlers:
+            handlers.pop()()
+        return lane
+
+    monkeypatch.setattr(batcher_module, "Lane", interrupted)
+
+    lane = put(batcher, lanes, 0)
+
+    assert batcher.filling_lanes() == [lane]
+    assert [s.partition for s in seal(batcher, lane)] == [1, 0]
 
 
 def test_a_sealed_lane_is_empty_and_takes_new_records() -> None:
