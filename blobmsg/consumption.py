@@ -56,8 +56,8 @@ _AHEAD_RECORDS: Final = 64
 _SLICE_S: Final = 0.1
 # While fetches are in flight, how long to wait for one of them between two looks at Kafka.
 _FETCH_SLICE_S: Final = 0.02
-# Notifications of one object reach a consumer from different brokers within some 10 ms; waiting for
-# them costs that much latency and saves most of the GETs (bench/throughput.py counts them).
+# Notifications of one object reach a consumer from different brokers some ms one after the other;
+# waiting for the next costs that much latency and saves most of the GETs.
 _GATHER_MS: Final = 25
 
 
@@ -221,7 +221,8 @@ class Consumption:
                 for message in self._undelivered.pop_each:
                     gathering.messages += (message,)
                     break
-        self._take_ready(gathering, count)
+        with ctrl_c_waits():  # once, and not for every run
+            self._take_ready(gathering, count)
         return len(gathering.messages) > before
 
     def _take_ready(self, target: Gathering | Undelivered, count: int) -> None:

@@ -30,6 +30,9 @@ _Item: TypeAlias = "tuple[Entry, int, Part]"
 # Ranges of one object closer than this share a GET: 256 KiB is about 3 ms at 100 MB/s, less than a
 # request's own latency, and a GET is what costs money.
 _COALESCE_GAP_BYTES: Final = 256 * 1024
+# Notifications of one object go on coming while a consumer reads what has piled up, partition after
+# partition; waiting for all would take as long as reading them.
+_GATHER_AT_MOST: Final = 20
 # When memory is short only neighbours do: segments begin at multiples of 8.
 _NEIGHBOUR_GAP_BYTES: Final = 7
 
@@ -58,8 +61,9 @@ class Prefetch:
         max_bytes: Limit of decoded and in-flight bytes.
         fetch_slots: With this many GETs in flight no further object is begun.
         max_section_bytes: Largest GET made by merging neighbours.
-        gather_ms: How long an object's first notification waits for others of the same object:
-            they come from different brokers, and each that comes in time saves a GET.
+        gather_ms: An object is begun when no notification of it has come for so long: they come
+            from different brokers, and each that comes in time saves a GET. At the latest
+            `_GATHER_AT_MOST` times as long after its first one.
 
     Threads: under the consumer's lock.
     """
@@ -69,18 +73,17 @@ class Prefetch:
     ) -> None:
         self.max_bytes = max_bytes
         self._gather_ms = gather_ms
-        self._gathering_since: dict[_ObjectName, int] = {}  # objects that `plan` has seen wait
         self._fetch_slots = fetch_slots
         self._max_section_bytes = max_section_bytes
-        # By object, for entries of one object share its GETs; in order of first arrival.
-        self._waiting: dict[_ObjectName, list[Entry]] = {}
+        # Entries of one object share its GETs; in order of first arrival.
+        self._waiting: dict[_ObjectName, _WaitingObject] = {}
         self.fetches_in_flight = 0
         self.held_bytes = 0
 
     def wait(self, entry: Entry) -> None:
         """Take an entry that is to be fetched."""
         entry.state = EntryState.WAITING
-        self._waiting.setdefault(_object_of(entry), []).append(entry)
+        self._waiting.setdefault(_object_of(entry), _WaitingObject()).add(entry)
         waiting = entry.flow.waiting
         place = len(waiting)
         # A fetch that failed, or a resumed partition, brings back what lies before the others.
@@ -92,24 +95,20 @@ class Prefetch:
         """An entry that waits is not to be fetched, for now or for ever."""
         entry.flow.waiting.remove(entry)
         name = _object_of(entry)
-        entries = self._waiting[name]
-        entries.remove(entry)
-        if not entries:
-            self._forget(name)
-
-    def _forget(self, name: _ObjectName) -> None:
-        del self._waiting[name]
-        self._gathering_since.pop(name, None)
+        waiting = self._waiting[name]
+        waiting.keep([other for other in waiting.entries if other is not entry])
+        if not waiting.entries:
+            del self._waiting[name]
 
     @property
     def has_waiting(self) -> bool:
         """Whether an entry waits that may be begun."""
-        return any(any(map(_is_front, entries)) for entries in self._waiting.values())
+        return any(any(map(_is_front, waiting.entries)) for waiting in self._waiting.values())
 
     def waiting(self) -> Iterator[Entry]:
         """The entries that wait, in the order in which they are begun."""
-        for entries in self._waiting.values():
-            yield from entries
+        for waiting in self._waiting.values():
+            yield from waiting.entries
 
     def hold(self, entry: Entry, size_bytes: int) -> None:
         """Charge more bytes for an entry."""
@@ -129,17 +128,24 @@ class Prefetch:
     def plan(self, now_ms: int) -> list[FetchSection]:
         """The GETs to begin now, within slots and memory, in order of arrival.
 
-        The first that does not fit holds back those behind it, else large ones would never come.
+        The first object that does not fit holds back those behind it, else large ones would never
+        come. One of more than half of the limit is begun in portions.
         """
-        for name in self._waiting:
-            self._gathering_since.setdefault(name, now_ms)
+        for waiting in self._waiting.values():
+            waiting.look(now_ms)
         sections: list[FetchSection] = []
         while self.fetches_in_flight < self._fetch_slots:
             first = self.first_gathered(now_ms)
-            if first is None or self.would_overflow(first):
+            if first is None or not self._is_roomy_for(first):
                 break
             sections += self.begin(first)
         return sections
+
+    def _is_roomy_for(self, first: Entry) -> bool:
+        """Whether there is room for its whole object, or at least for a large part of it."""
+        whole_bytes = self._waiting[_object_of(first)].size_bytes
+        wanted_bytes = max(first.size_bytes, min(whole_bytes, self.max_bytes // 2))
+        return self.held_bytes + wanted_bytes <= self.max_bytes
 
     def first_gathered(self, now_ms: int) -> Entry | None:
         """The first entry to begin, unless it is still time to wait for its neighbours.
@@ -147,36 +153,36 @@ class Prefetch:
         Only the front of a flow: what lies behind it could not be handed out before it, and would
         hold memory that the fronts of other flows need. So there is none behind a head that failed.
         """
-        for name, entries in self._waiting.items():
-            front = next(filter(_is_front, entries), None)
+        for waiting in self._waiting.values():
+            front = next(filter(_is_front, waiting.entries), None)
             if front is not None:
-                since_ms = self._gathering_since.get(name, now_ms)
-                return front if now_ms - since_ms >= self._gather_ms else None
+                return front if waiting.is_gathered(now_ms, self._gather_ms) else None
         return None
 
     def begin(self, first: Entry) -> list[FetchSection]:
-        """Begin a flow's front, whether it fits or not, and all others of its object that fit."""
+        """Begin a flow's front, whether it fits or not, and with it what of its object fits.
+
+        In the order of their bytes, from the front on, so that what is begun are neighbours.
+        """
         store, key = name = _object_of(first)
-        taken = [first]
-        self.hold(first, first.size_bytes)
-        first.flow.waiting.popleft()
-        kept: list[Entry] = []
-        for entry in self._waiting[name]:
-            if entry is first:
-                continue
-            if self.would_overflow(entry) or not _is_front(entry):
-                kept.append(entry)
-            else:
+        waiting = self._waiting[name]
+        entries = sorted(waiting.entries, key=_start_of)
+        place = entries.index(first)
+        taken: list[Entry] = []
+        for entry in entries[place:] + entries[:place]:
+            if entry is not first and self.would_overflow(entry):
+                break
+            if _is_front(entry):
                 self.hold(entry, entry.size_bytes)
                 entry.flow.waiting.popleft()
                 taken.append(entry)
-        if kept:
-            self._waiting[name] = kept
-        else:
-            self._forget(name)
+        items = _begin_all(taken)
+        waiting.keep([entry for entry in waiting.entries if entry.state is EntryState.WAITING])
+        if not waiting.entries:
+            del self._waiting[name]
         sections = [
             FetchSection(store, key, section, tuple(items))
-            for section, items in self._sections(_begin_all(taken))
+            for section, items in self._sections(items)
         ]
         self.fetches_in_flight += len(sections)
         return sections
@@ -202,6 +208,49 @@ class Prefetch:
             left = [item for item in left if not section.contains(item[2].byte_range)]
             sections.append((section, inside))
         return [(section, inside) for section, inside in sections if inside]
+
+
+class _WaitingObject:
+    """The entries of one object that wait, and how long they have been coming."""
+
+    __slots__ = ("_first_ms", "_last_ms", "_seen", "entries", "size_bytes")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.size_bytes = 0
+        self._seen = 0  # entries at the last look
+        self._first_ms: int | None = None
+        self._last_ms = 0
+
+    def add(self, entry: Entry) -> None:
+        """One more waits."""
+        self.entries.append(entry)
+        self.size_bytes += entry.size_bytes
+
+    def keep(self, entries: list[Entry]) -> None:
+        """Only these wait any more."""
+        self.entries = entries
+        self.size_bytes = sum(entry.size_bytes for entry in entries)
+        self._seen = len(entries)
+
+    def look(self, now_ms: int) -> None:
+        """See whether more have come since the last look."""
+        if self._first_ms is None:
+            self._first_ms = now_ms
+        if len(self.entries) > self._seen:
+            self._seen = len(self.entries)
+            self._last_ms = now_ms
+
+    def is_gathered(self, now_ms: int, gather_ms: int) -> bool:
+        """Whether none has come for so long, or they have been coming for too long."""
+        if self._first_ms is None:
+            return False
+        waited_ms = now_ms - self._first_ms
+        return now_ms - self._last_ms >= gather_ms or waited_ms >= _GATHER_AT_MOST * gather_ms
+
+
+def _start_of(entry: Entry) -> int:
+    return _notification_of(entry).parts[0].byte_range.start
 
 
 def _is_front(entry: Entry) -> bool:

@@ -921,8 +921,9 @@ def test_a_notification_waits_a_moment_for_others_of_its_object() -> None:
     told = notification(part(1, 1000), key=object_key(1))
     assert core.notification_received(two, 0, told, None)
 
-    assert core.plan(124) == []
-    section = only(core.plan(125))
+    assert core.plan(120) == []
+    assert core.plan(144) == []
+    section = only(core.plan(145))
 
     assert len(section.parts) == 2
     assert not core.has_waiting

@@ -175,15 +175,44 @@ def test_what_does_not_fit_holds_back_what_came_after_it() -> None:
     assert next(prefetch.waiting()) is large
 
 
-def test_of_an_object_only_what_fits_is_begun() -> None:
+def test_an_object_waits_for_room_for_all_of_it() -> None:
+    prefetch = make_prefetch(max_bytes=639)
+    others = [waiting(prefetch, part(1), number=number) for number in (1, 2, 3)]
+    for place in range(2):
+        waiting(prefetch, part(1, place * 128), number=4)
+    waiting(prefetch, part(1), number=5)
+
+    assert len(prefetch.plan(0)) == 3
+    prefetch.release(others[0])
+    assert ranges(prefetch) == [(0, 256)]
+
+
+def test_an_object_larger_than_half_of_the_limit_is_begun_in_portions_of_neighbours() -> None:
+    prefetch = make_prefetch(max_bytes=600)
+    other = waiting(prefetch, part(1), number=1)
+    # They come from partition after partition, which is not the order of their bytes.
+    entries = {
+        place: waiting(prefetch, part(1, place * 128), number=2) for place in (3, 0, 4, 2, 1)
+    }
+
+    assert ranges(prefetch) == [(0, 128), (0, 128), (384, 256)]
+    assert list(prefetch.waiting()) == [entries[2], entries[1]]
+    prefetch.release(other)
+    assert ranges(prefetch) == []  # there is room for one of the two
+    for place in (3, 4):
+        prefetch.release(entries[place])
+    assert ranges(prefetch) == [(128, 256)]
+
+
+def test_what_of_an_object_does_not_fit_holds_back_the_rest_of_it() -> None:
     prefetch = make_prefetch(max_bytes=300)
     first = waiting(prefetch, part(1, 0))
     large = waiting(prefetch, part(3, 128))
-    small = waiting(prefetch, part(1, 384))
+    small = waiting(prefetch, part(1, 512))
 
-    assert ranges(prefetch) == [(0, 128), (384, 128)]
-    assert list(prefetch.waiting()) == [large]
-    assert (first.state, small.state) == (EntryState.FETCHING, EntryState.FETCHING)
+    assert ranges(prefetch) == [(0, 128)]
+    assert list(prefetch.waiting()) == [large, small]
+    assert first.state is EntryState.FETCHING
 
 
 def test_an_entry_can_be_begun_although_it_does_not_fit() -> None:
@@ -242,14 +271,26 @@ def test_two_of_one_partition_in_one_object_share_a_get_in_order() -> None:
     assert ranges(prefetch) == [(0, 256)]
 
 
-def test_an_object_gathers_from_when_it_was_first_seen() -> None:
+def test_an_object_gathers_until_none_of_it_has_come_for_a_while() -> None:
     prefetch = make_prefetch(gather_ms=25)
     waiting(prefetch, part(1), number=1)
     assert ranges(prefetch, 100) == []
+    assert ranges(prefetch, 110) == []
     waiting(prefetch, part(1, 128), number=1)
+    assert ranges(prefetch, 120) == []
 
-    assert ranges(prefetch, 124) == []
-    assert ranges(prefetch, 125) == [(0, 256)]
+    assert ranges(prefetch, 144) == []
+    assert ranges(prefetch, 145) == [(0, 256)]
+
+
+def test_an_object_of_which_notifications_come_and_come_is_begun_all_the_same() -> None:
+    prefetch = make_prefetch(gather_ms=25)
+    for number in range(50):
+        waiting(prefetch, part(1, number * 128), number=1)
+        assert ranges(prefetch, 100 + 10 * number) == []
+    waiting(prefetch, part(1, 50 * 128), number=1)
+
+    assert ranges(prefetch, 600) == [(0, 51 * 128)]
 
 
 def test_an_object_that_comes_back_gathers_anew() -> None:
