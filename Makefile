@@ -17,7 +17,7 @@ JOBS ?= $(if $(BLOBMSG_DEV_STACK)$(BLOBMSG_DEV_BOOTSTRAP),0,2)
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock fmt lint types unit parts test test-lowest planted demo
+.PHONY: help setup lock fmt lint types unit parts test test-lowest planted sanitize demo
 .PHONY: bench bench-workloads bench-memory
 .PHONY: stack-up stack-down docs clean
 
@@ -71,6 +71,9 @@ test-lowest: ## the tests but tests/compat, with the oldest packages that are al
 
 planted: $(STAMP) parts ## guarantees broken on purpose: the tests must notice (ARGS="14 22")
 	$(BIN)/python tools/planted.py $(ARGS)
+
+sanitize: $(STAMP) ## the tests of the code in C, with the address and undefined-behaviour sanitizers
+	PYTHON=$(abspath $(BIN)/python) tools/sanitize $(ARGS)
 
 demo: $(STAMP) ## real events through the drop-in; STACK=real for real Kafka and S3
 	$(BIN)/blobmsg demo --stack $(STACK) $(ARGS)
