@@ -8,6 +8,9 @@
 #include "native.h"
 
 #include <structmember.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 /* --- memory ------------------------------------------------------------------------------------ */
 
@@ -528,6 +531,9 @@ static PyObject *keep_free(PyObject *Py_UNUSED(module), PyObject *argument)
     Py_RETURN_NONE;
 }
 
+/* Less is not worth the walk through the allocator's heaps. */
+#define TRIM_BYTES (4 << 20)
+
 /* () -> bytes: give back the free memory that was not needed since the last call */
 static PyObject *drop_unused(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
@@ -541,6 +547,14 @@ static PyObject *drop_unused(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(no
         }
     free_bytes -= dropped;
     least_free_bytes = free_bytes;
+#ifdef __GLIBC__
+    /* It keeps what was freed, also gigabytes of it, unless they lie at the end of its heap. */
+    if (dropped >= TRIM_BYTES) {
+        Py_BEGIN_ALLOW_THREADS
+        malloc_trim(0);
+        Py_END_ALLOW_THREADS
+    }
+#endif
     return PyLong_FromSsize_t(dropped);
 }
 

@@ -1,0 +1,38 @@
+"""What the C code gives back to the system; not with sanitizers, which have an allocator of their own."""
+
+from __future__ import annotations
+
+import platform
+import resource
+from pathlib import Path
+
+import pytest
+
+from blobmsg.format.rows import NARROW, Rows, drop_unused, keep_free
+from blobmsg.native import native
+
+MEBIBYTE = 1 << 20
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+@pytest.mark.skipif(native is None, reason="no compiler built blobmsg.native here")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+def test_memory_that_is_not_needed_any_more_goes_back_to_the_system() -> None:
+    keep_free(256 * MEBIBYTE)
+    segments = [Rows(NARROW) for _ in range(64)]
+    others = []  # they lie at the end of the heap, so that nothing before them goes by itself
+    for number in range(64 * 2000):
+        segments[number % 64].extend((b"k", bytes(1000), 1))
+        if not number % 64:
+            others.append(bytes(100_000))
+    held_bytes = resident_bytes()
+
+    segments.clear()
+    drop_unused()  # begins an interval in which nothing is needed
+    drop_unused()
+
+    assert held_bytes - resident_bytes() > 100 * MEBIBYTE
