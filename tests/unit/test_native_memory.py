@@ -1,4 +1,4 @@
-"""What the C code gives back to the system; not with sanitizers, which have an allocator of their own."""
+"""What the C code gives back to the system. Sanitizers have an allocator of their own."""
 
 from __future__ import annotations
 
