@@ -176,7 +176,7 @@ class Consumption:
             while len(gathering.messages) < count:
                 if time.monotonic() >= self._next_service:
                     self._service(0)
-                with self._lock:
+                with ctrl_c_waits(), self._lock:  # once, and not for every run
                     took = self._take_many(gathering, count)
                 if not took and not self._wait(deadline):
                     break
@@ -221,8 +221,7 @@ class Consumption:
                 for message in self._undelivered.pop_each:
                     gathering.messages += (message,)
                     break
-        with ctrl_c_waits():  # once, and not for every run
-            self._take_ready(gathering, count)
+        self._take_ready(gathering, count)
         return len(gathering.messages) > before
 
     def _take_ready(self, target: Gathering | Undelivered, count: int) -> None:

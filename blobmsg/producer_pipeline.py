@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.core.events import Notify, ProducerAction, ReadTopic, Report, UploadBatch
 from blobmsg.core.segments import SealedSegment, SegmentState
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from blobmsg.delivery_reports import DeliveryReports, kafka_error_of
 from blobmsg.errors import BlobmsgError
 from blobmsg.format.codec import Codec
@@ -95,7 +96,7 @@ class ProducerPipeline:
         self._core_lock = CoreLock()
         self._news = News()  # of memory and reports
         self._is_seal_due = False  # of everything; asked for, not yet done
-        self._deferred: deque[tuple[str, WaitingRecord]] = deque()  # taken inside of the core
+        self._deferred: deque[tuple[str, WaitingRecord]] = deque()  # came inside of the core
         self._wake = Wakeup()
         self._jobs = JobThread(self._run, f"{name}-sealer")
         # Handlers of log lines are the user's: they may wait for whom the sealer must not wait.
@@ -197,32 +198,37 @@ class ProducerPipeline:
             self._request_seal()
             raise BufferError("Local: Queue full")
         if self._core_lock.is_deciding:  # a finalizer, on a thread of ours inside of the core
+            self._charge(record, 1)
             self._deferred.append((topic, record))
             self._jobs.put(self._append_deferred)
             return None
         return self._producer_topics.add_waiting(topic, record)
 
+    def _charge(self, record: WaitingRecord, times: int) -> None:
+        self._memory.records += times
+        self._memory.records_bytes += times * (record.payload_bytes + CHARGE_BYTES_PER_RECORD)
+
     def _append_deferred(self) -> None:
-        topic, record = self._deferred[0]
-        try:
-            self.record_path.append(
-                topic,
-                record.key,
-                record.value,
-                record.partition,
-                record.timestamp_ms,
-                record.headers,
-                record.callback,
-                record.payload_bytes,
-                record.is_urgent,
-                is_taken=True,
-            )
-        except KafkaException as error:
-            self._log_later(
-                f"a record that a finalizer produced to {topic} is lost: {error}", cause="finalizer"
-            )
-        self._deferred.popleft()
-        self._news.tell()
+        topic, record = self._deferred.popleft()
+        with self._core_lock.lock:
+            self._charge(record, -1)  # it is charged where it joins
+            try:
+                self.record_path.append(
+                    topic,
+                    record.key,
+                    record.value,
+                    record.partition,
+                    record.timestamp_ms,
+                    record.headers,
+                    record.callback,
+                    record.payload_bytes,
+                    record.is_urgent,
+                    is_taken=True,
+                )
+            except KafkaException as error:  # its `produce` has returned and can't raise it
+                with self._core_lock:
+                    self._charge(record, 1)
+                    self._producer_topics.fail(topic, record, error.args[0])
 
     def _is_own_thread(self) -> bool:
         """Whether a finalizer has called on a thread of ours, which can't wait for itself."""
@@ -427,8 +433,7 @@ class ProducerPipeline:
     def undelivered(self) -> int:
         """Records without a report, and events not served yet."""
         with self._core_lock.lock:
-            # First: a handler may free some behind any call. Deferred ones may count twice.
-            records = self._memory.records + len(self._deferred)
+            records = self._memory.records  # first: a handler may free some behind any call
             not_freed = sum(segment.record_count for segment in tuple(self.reports.served))
             return records - not_freed + len(self.reports)
 

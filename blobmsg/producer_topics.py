@@ -225,6 +225,10 @@ class ProducerTopics:
         for topic in self.by_name.values():
             self._fail(topic, len(topic.waiting), error)
 
+    def fail(self, name: str, record: WaitingRecord, error: KafkaError) -> None:
+        """Fail one record that is charged and waits nowhere."""
+        self._report_failed(name, [record], error)
+
     def time_out_waiting(self, now_ms: int) -> None:
         """Fail what has waited for too long.
 

@@ -69,7 +69,7 @@ class Debatcher:
         prefetch_max_bytes: Limit of decoded and in-flight bytes; one entry is always admitted.
         fetch_slots: With this many GETs in flight no further object is begun.
         max_section_bytes: Largest GET made by merging neighbours.
-        gather_ms: How long a notification waits for others of its object, to share a GET.
+        gather_ms: An object is begun when no notification of it has come for so long.
         skips_missing: `blobmsg.on.missing` is `skip`.
         skips_expired: `auto.offset.reset` lets reading go on behind what Kafka should have deleted.
         checks_positions: `blobmsg.offset.check`: refuse positions that no notification has.
@@ -325,16 +325,22 @@ class Debatcher:
         """The GETs to begin now.
 
         Within memory in order of arrival. When nothing fits and nothing is left that could make
-        room by itself (in flight, or ready for the user), a flow's head is begun all the same.
+        room by itself (in flight, or fetched and ready for the user), a flow's head is begun all
+        the same; while the user has other records only if it fits.
         """
         sections = self._prefetch.plan(now_ms)
         gathered = self._prefetch.first_gathered(now_ms) is not None
-        if gathered and not sections and not self.fetches_in_flight and not self._ready:
+        if gathered and not sections and not self.fetches_in_flight and not self._makes_room():
             head = next((entry for entry in self._prefetch.waiting() if _is_head(entry)), None)
             if head is not None:
                 self._evict_paused(head)
-                sections = self._prefetch.begin(head)
+                if not self._ready or not self._prefetch.would_overflow(head):
+                    sections = self._prefetch.begin(head)
         return sections
+
+    def _makes_room(self) -> bool:
+        """Whether the user takes something that was fetched; plain records hold little."""
+        return any(flow.entries and flow.entries[0].notification for flow in self._ready)
 
     def _evict_paused(self, wanted: Entry) -> None:
         """Give back what paused flows hold until `wanted` fits; it is fetched again on resume."""

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from blobmsg import BlobProducer
 from blobmsg.core.segments import OpenSegment
@@ -196,22 +197,42 @@ def test_what_a_finalizer_produces_inside_of_the_core_is_neither_lost_nor_overlo
 def test_inside_of_the_core_a_full_buffer_takes_nothing_either(running: RunningProducer) -> None:
     open_segment(running)
     pipeline = running.pipeline
-    refused: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    taken: queue.SimpleQueue[int] = queue.SimpleQueue()
 
     def inside() -> None:
-        with pipeline._core_lock:
-            try:
-                pipeline.record_path.append(TOPIC, b"k", b"v", 0, 1, None, None, 1 << 23)
-            except BufferError:
-                refused.put(True)
-            else:
-                refused.put(False)
+        count = 0
+        with pipeline._core_lock, suppress(BufferError):
+            while count < 1000:
+                pipeline.record_path.append(TOPIC, b"k", bytes(50_000), 0, 1, None, None, 50_001)
+                count += 1
+        taken.put(count)
 
     pipeline._jobs.put(inside)
 
-    assert refused.get(timeout=10)
+    count = taken.get(timeout=10)
+    assert count * 50_000 < pipeline._memory.limit_bytes
     assert running.flush(20) == 0
-    assert len(running.arrived()) == 2
+    assert len(running.arrived()) == count + 2
+    assert pipeline._memory.held_bytes == 0
+
+
+def test_what_a_finalizer_produced_inside_of_the_core_and_cannot_join_is_reported(
+    running: RunningProducer,
+) -> None:
+    open_segment(running)
+    pipeline = running.pipeline
+    errors: list[KafkaError] = []
+
+    def inside() -> None:
+        with pipeline._core_lock:
+            path, told = pipeline.record_path, lambda error, _message: errors.append(error)
+            path.append(TOPIC, b"k", b"v", 999, 1, None, told, 2)
+
+    pipeline._jobs.put_and_wait(inside)
+
+    assert running.flush(20) == 0
+    assert [error.code() for error in errors] == [KafkaError._UNKNOWN_PARTITION]
+    assert pipeline._memory.held_bytes == 0
 
 
 def test_a_trace_function_lets_nobody_lose_a_record(running: RunningProducer) -> None:

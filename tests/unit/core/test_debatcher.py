@@ -929,6 +929,39 @@ def test_a_notification_waits_a_moment_for_others_of_its_object() -> None:
     assert not core.has_waiting
 
 
+@pytest.mark.parametrize("held_by", ["a paused partition", "a partition whose head is missing"])
+def test_an_object_is_begun_although_memory_is_held_for_good_and_other_records_come(
+    held_by: str,
+) -> None:
+    core = make_core(prefetch_max_bytes=2000)
+    holding, busy = core.assigned(KEY, None), core.assigned(OTHER, None)
+    flows = [core.assigned(("many", number), None) for number in range(10)]
+    blob(core, holding, 0, 1, number=1)
+    for kafka_offset in range(1, 10):
+        blob(core, holding, kafka_offset, 1, number=2)
+    for section in core.plan(0):
+        is_first = section.key == object_key(1)
+        core.fetched(section, [MISSING] if is_first else decoded(section), 0)
+    if held_by == "a paused partition":
+        core.paused_by_user(KEY, is_paused=True)
+    assert core.held_bytes > 1000
+    for number, flow in enumerate(flows):
+        told = notification(part(1, number * 128), key=object_key(3))
+        assert core.notification_received(flow, 0, told, None)
+
+    taken: set[int] = set()
+    for turn in range(100):
+        plain(core, busy, turn, 1)
+        sections = [s for s in core.plan(0) if s.key == object_key(3)]
+        answer_all(core, sections, 0)
+        run = core.next_run()
+        if isinstance(run, Run):
+            run.index = run.end
+            taken.add(run.entry.flow.key[1] if run.entry.flow.key[0] == "many" else -1)
+
+    assert taken == {-1, *range(10)}
+
+
 def test_gaps_in_sequences_are_counted_except_after_a_seek_or_an_assignment() -> None:
     core = make_core()
     flow = core.assigned(KEY, None)

@@ -192,16 +192,95 @@ def test_an_object_larger_than_half_of_the_limit_is_begun_in_portions_of_neighbo
     other = waiting(prefetch, part(1), number=1)
     # They come from partition after partition, which is not the order of their bytes.
     entries = {
-        place: waiting(prefetch, part(1, place * 128), number=2) for place in (3, 0, 4, 2, 1)
+        place: waiting(prefetch, part(1, place * 128), number=2) for place in (3, 1, 0, 4, 2)
     }
 
     assert ranges(prefetch) == [(0, 128), (0, 128), (384, 256)]
-    assert list(prefetch.waiting()) == [entries[2], entries[1]]
+    assert list(prefetch.waiting()) == [entries[1], entries[2]]
     prefetch.release(other)
     assert ranges(prefetch) == []  # there is room for one of the two
     for place in (3, 4):
         prefetch.release(entries[place])
     assert ranges(prefetch) == [(128, 256)]
+
+
+def test_an_object_waits_until_the_bytes_between_its_parts_fit() -> None:
+    prefetch = make_prefetch(max_bytes=1900)
+    others = [waiting(prefetch, part(3), number=number) for number in range(4)]
+    for place in range(2):
+        waiting(prefetch, part(1, place * 800), number=9)
+
+    assert len(prefetch.plan(0)) == 4
+    prefetch.release(others[0])
+    assert ranges(prefetch) == [(0, 928)]
+
+
+def test_what_an_object_needs_shrinks_with_what_waits_of_it() -> None:
+    prefetch = make_prefetch(max_bytes=1000)
+    for number in range(3):
+        waiting(prefetch, part(3), number=number)
+    waiting(prefetch, part(1), number=9)
+    gone = waiting(prefetch, part(5, 128), number=9)
+    assert len(prefetch.plan(0)) == 3
+
+    prefetch.withdraw(gone)
+
+    assert ranges(prefetch) == [(0, 128)]
+
+
+def test_what_an_object_needs_grows_with_what_waits_of_it() -> None:
+    prefetch = make_prefetch(max_bytes=1000)
+    others = [waiting(prefetch, part(3), number=number) for number in range(3)]
+    waiting(prefetch, part(1), number=9)
+    waiting(prefetch, part(3, 128), number=9)
+    assert len(prefetch.plan(0)) == 3
+
+    waiting(prefetch, part(1, 384), number=9)
+    prefetch.release(others[0])
+
+    assert ranges(prefetch) == []
+    prefetch.release(others[1])
+    assert ranges(prefetch) == [(0, 512)]
+
+
+def test_an_object_of_which_nothing_waits_any_more_is_forgotten() -> None:
+    prefetch = make_prefetch(gather_ms=25)
+    entry = waiting(prefetch, part(1))
+    assert ranges(prefetch, 100) == []
+
+    prefetch.withdraw(entry)
+
+    assert not prefetch.has_waiting
+    prefetch.wait(entry)
+    assert ranges(prefetch, 600) == []
+    assert ranges(prefetch, 625) == [(0, 128)]
+
+
+def test_only_the_fronts_of_flows_are_begun_with_an_object() -> None:
+    prefetch = make_prefetch(gather_ms=25)
+    flow = Flow(("flights", 1), None)
+    waiting(prefetch, part(1, 0), number=1)
+    prefetch.plan(0)
+    front = waiting(prefetch, part(1, 128), number=2, flow=flow, kafka_offset=7)
+    behind = waiting(prefetch, part(1, 128), number=1, flow=flow, kafka_offset=8)
+
+    assert ranges(prefetch, 25) == []
+    (first,) = prefetch.begin(next(prefetch.waiting()))
+
+    assert [entry.kafka_offset for entry, _, _ in first.parts] == [0]
+    assert list(prefetch.waiting()) == [behind, front]
+
+
+def test_an_object_that_still_gathers_holds_nobody_back() -> None:
+    prefetch = make_prefetch(gather_ms=25)
+    waiting(prefetch, part(1, 0), number=1)
+    waiting(prefetch, part(1), number=2)
+    assert ranges(prefetch, 100) == []
+    waiting(prefetch, part(1, 128), number=1)
+    assert ranges(prefetch, 120) == []
+
+    assert ranges(prefetch, 125) == [(0, 128)]
+    assert ranges(prefetch, 145) == [(0, 256)]
 
 
 def test_what_of_an_object_does_not_fit_holds_back_the_rest_of_it() -> None:
