@@ -72,6 +72,9 @@ class Outbox:
         producer_id: 16 bytes, for notifications.
         counters: The pipeline's; counts what is handed over.
 
+    Attributes:
+        inner: Gone once the pipeline has stopped.
+
     Threads: `add` under the lock; all else the notifier thread, which also flushes the
     inner producer, so that answers come in it.
     """
@@ -87,7 +90,7 @@ class Outbox:
         producer_id: bytes,
         counters: dict[str, int],
     ) -> None:
-        self._inner = inner
+        self.inner = inner
         self._core = core
         self._clock = clock
         self._core_lock = core_lock
@@ -163,7 +166,7 @@ class Outbox:
             )
         )
         try:
-            self._inner.produce(
+            self.inner.produce(
                 segment.topic,
                 value=value,
                 partition=segment.partition,
@@ -200,7 +203,7 @@ class Outbox:
         for index in records[self._handed_over :]:
             key, value, timestamp_ms, headers = segment.rows.record(index)
             try:
-                self._inner.produce(
+                self.inner.produce(
                     segment.topic,
                     value=value,
                     key=key,

@@ -503,6 +503,9 @@ class BlobProducer(_ProducerBase):
 
     def __release(self) -> None:
         self.__pipeline.stop(_STOP_TIMEOUT_S)
+        # Their threads and connections end with their last reference, as after stock's `close`.
+        del self.__inner
+        self.__passthrough = None
         self.__stores.close()
         self.__shared_admin.release()
 

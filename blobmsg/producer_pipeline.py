@@ -577,7 +577,10 @@ class ProducerPipeline:
         self._log_lines.put(partial(self._log_rarely, f"{self._name}: {text}", cause=cause))
 
     def stop(self, timeout_s: float) -> None:
-        """End the threads; what is not delivered yet is lost. Waits at most `timeout_s`."""
+        """End the threads; what is not delivered yet is lost. Waits at most `timeout_s`.
+
+        Lets go of the inner producer: its threads and connections end with its last reference.
+        """
         self._is_stopping = True
         self._wake.set()
         self._jobs.stop()
@@ -591,3 +594,5 @@ class ProducerPipeline:
         self._jobs.join(max(0.0, deadline - time.monotonic()))
         self._producer_topics.join(max(0.0, deadline - time.monotonic()))
         self._uploader.join(max(0.0, deadline - time.monotonic()))
+        if not self._notifier_thread.is_alive():
+            del self._inner, self._outbox.inner

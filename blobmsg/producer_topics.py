@@ -186,6 +186,8 @@ class ProducerTopics:
     def join(self, timeout_s: float) -> None:
         """Wait for the thread to end."""
         self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            self._directory.close()
 
     # --- records that wait ----------------------------------------------------------------------
 

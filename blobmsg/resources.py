@@ -215,7 +215,7 @@ class SharedAdmin:
         kafka_conf: The client's settings for Kafka.
 
     Attributes:
-        client: The AdminClient.
+        client: The AdminClient; None once it is released.
 
     Threads: any; the lock guards `_name`, `client` and `_is_released`.
     """
@@ -248,6 +248,7 @@ class SharedAdmin:
         """Let go of it; a second call does nothing."""
         with self._lock:
             was_released, self._is_released = self._is_released, True
+            self.client = None
         if not was_released:
             shared.release(self._name)
 

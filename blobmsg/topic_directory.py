@@ -142,6 +142,10 @@ class TopicDirectory:
             is_complete=self._is_complete,
         )
 
+    def close(self) -> None:
+        """Let go of the clients; nobody asks any more."""
+        del self._list_topics, self._admin
+
     def use_admin(self, admin: Any) -> None:
         """Ask this AdminClient from the next question on, for the credentials are new."""
         self._admin = admin

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import gc
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
+import pytest
 from confluent_kafka import KafkaError
 
 from tests.compat.differences import instead
 from tests.helpers.records import Reports, flush, read, recent_ms, wait_until
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.helpers.both import Both, Side
 
 _NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "error_cb": lambda _: None}
@@ -330,6 +330,26 @@ def test_a_subclass_works(both: Both) -> None:
         return producer.produced, [m.value() for m in reports.messages()]
 
     assert both.agree(case) == (1, [b"a", b"b"])
+
+
+def _client_threads() -> int:
+    names = [path.read_text() for path in Path("/proc/self/task").glob("*/comm")]
+    return sum(name.startswith("rdk:") for name in names)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="not Linux")
+def test_close_ends_threads_and_connections_though_the_producer_lives_on(both: Both) -> None:
+    def case(side: Side) -> Any:
+        before = _client_threads()
+        producer = side.producer()
+        producer.produce(side.topic(), b"v")
+        flush(producer)
+        during = _client_threads()
+        producer.close()
+        wait_until(lambda: _client_threads() <= before, "the client's threads have ended")
+        return during > before, len(producer)
+
+    assert both.agree(case) == (True, 0)
 
 
 def test_a_producer_that_is_garbage_warns_and_calls_nobody_back(

@@ -64,6 +64,9 @@ class AcknowledgingKafka:
 class Directory:
     """Every topic has a few partitions."""
 
+    def close(self) -> None:
+        """It holds nothing."""
+
     def __init__(self, partitions: int = PARTITIONS) -> None:
         self._partitions = partitions
 

@@ -109,7 +109,7 @@ def test_what_does_not_fit_into_librdkafkas_queue_waits_in_its_order(
     sent: dict[int, list[bytes]] = {}
     with BlobProducer({**conf, **small}) as producer:
         outbox = private(producer, "pipeline")._outbox
-        counting = outbox._inner = CountingFull(outbox._inner)
+        counting = outbox.inner = CountingFull(outbox.inner)
         reports = Reports()
         with contextlib.ExitStack() as paused:
             for broker in breakable_stack.brokers:
