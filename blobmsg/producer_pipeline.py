@@ -358,7 +358,7 @@ class ProducerPipeline:
             text = f"Local: Message timed out: {error}"
             kafka_error = KafkaError(KafkaError._MSG_TIMED_OUT, text)
         self._log_rarely(
-            f"{self._name}: object {batch.object_key} with {len(batch.segments)} segments is not "
+            f"{self._name}: object {batch.object_key} ({len(batch.segments)} segments) is not "
             f"stored: {error}",
             cause=type(error).__name__,
         )

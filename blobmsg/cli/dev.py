@@ -119,7 +119,8 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps([_facts(stack) for stack in stacks], indent=2))
     else:
-        print("\n\n".join(_describe(stack) for stack in stacks) or "no stack runs")
+        none = f"no stack {arguments.name!r} runs" if arguments.name else "no stack runs"
+        print("\n\n".join(map(_describe, stacks)) or none)
     all_run = all(stack.is_running() for stack in stacks)
     return OK if all_run and (stacks or not arguments.name) else FINDING
 
@@ -127,7 +128,7 @@ def _status(arguments: argparse.Namespace) -> int:
 def _env(arguments: argparse.Namespace) -> int:
     stack = lab.find_stack(arguments.name)
     if stack is None:
-        raise Finding(f"no stack {arguments.name!r} runs: blobmsg dev up")
+        raise Finding(f"no stack {arguments.name!r} runs: blobmsg dev up --name {arguments.name}")
     variables = stack.environ()
     if arguments.json:
         print(json.dumps(variables, indent=2))

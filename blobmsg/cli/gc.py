@@ -6,7 +6,9 @@ Says what it would do unless told to do it. What has expired is decided by `coll
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from blobmsg.cli.command import OK, Command, UserMistake
 from blobmsg.cli.settings_argument import add_settings_argument, read_settings
@@ -68,6 +70,10 @@ def _run(arguments: argparse.Namespace) -> int:
     settings, _ = read_settings(arguments.settings)
     url = arguments.store or resolve_store_url("", settings)
     store = open_store(url, settings)
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not Path(unquote(parts.path)).is_dir():
+        # A producer makes it; here it would look like a store in which nothing has expired.
+        raise UserMistake(f"{url} is no folder that is there")
     try:
         _collect(store, arguments)
     finally:

@@ -51,8 +51,8 @@ _EPILOG = """TARGET is one of
 or nothing, with --topic, --partition and --offset: a record of Kafka.
 
 examples:
-  blobmsg inspect ./store/default/3/2026112105/az1/0123456789abcdef0123456789abcdef-7
-  blobmsg inspect s3://bucket/prefix/default/3/2026112105/az1/0123456789abcdef0123456789abcdef-7
+  blobmsg inspect ./store/shared/3/2026112105/az1/0123456789abcdef0123456789abcdef-7
+  blobmsg inspect s3://bucket/prefix/shared/3/2026112105/az1/0123456789abcdef0123456789abcdef-7
   blobmsg inspect --topic orders --partition 0 --offset 42 --fetch
   blobmsg inspect --topic orders --partition 0 --virtual-offset 45097156607 --records 3
   blobmsg inspect --json -X blobmsg.s3.region=eu-central-1 s3://bucket/prefix/key

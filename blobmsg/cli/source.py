@@ -112,7 +112,7 @@ class StoreSource:
 def split_object_url(url: str) -> tuple[str, str]:
     """Return the store's url and the key of an object's url; what precedes the key is the prefix.
 
-    `s3://bucket/some/prefix/default/3/2026112105/az1/0123…-7` is the key `default/…-7` in the
+    `s3://bucket/some/prefix/shared/3/2026112105/az1/0123…-7` is the key `shared/…-7` in the
     store `s3://bucket/some/prefix`. A name that is not of the grammar is taken whole.
     """
     parts = urlsplit(url)

@@ -515,7 +515,10 @@ def _describe_identity(credentials: Any) -> str:
     key_id = fields.get("_access_key") or fields.get("access_key") or "(not known yet)"
     expiry = fields.get("_expiry_time")
     end = f", valid until {expiry:%Y-%m-%d %H:%M:%S} UTC" if expiry else ""
-    return f"access key {key_id} from {credentials.method}{end}"
+    # As botocore calls keys that it was given: they are our settings.
+    given = credentials.method == "explicit"
+    source = "blobmsg.s3.access.key.id" if given else credentials.method
+    return f"access key {key_id} from {source}{end}"
 
 
 def _refusal_of(response: Mapping[str, Any]) -> Refusal:

@@ -35,7 +35,7 @@ def _myself() -> ProcessId | None:
 
 def test_status_without_stacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dev", "status"]) == 0
-    assert capsys.readouterr().out == "no stack runs\n"
+    assert capsys.readouterr().out == "no stack 'other' runs\n"
 
 
 def test_status_shows_every_server(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_status_finds_a_stack_whose_servers_died(capsys: pytest.CaptureFixture[s
 
 def test_status_of_an_unknown_stack_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dev", "status", "--name", "other"]) == 1
-    assert capsys.readouterr().out == "no stack runs\n"
+    assert capsys.readouterr().out == "no stack 'other' runs\n"
 
 
 def test_env_is_what_a_shell_evaluates(capsys: pytest.CaptureFixture[str]) -> None:

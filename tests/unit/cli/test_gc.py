@@ -76,6 +76,7 @@ def test_with_delete_what_has_expired_goes_and_nothing_else(
         (["--delete", "file:///nowhere"], "--expired"),
         (["--expired", "--objects-per-second", "0", "file:///x"], "wants more than 0"),
         (["--expired", "ftp://x"], "unknown scheme 'ftp'"),
+        (["--expired", "file:///nowhere"], "file:///nowhere is no folder that is there"),
         (["--expired", "-X", "nonsense", "file:///x"], "-X wants KEY=VALUE"),
     ],
 )
