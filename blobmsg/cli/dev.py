@@ -93,9 +93,13 @@ def _up(arguments: argparse.Namespace) -> int:
     )
     stack.release()
     print(_describe(stack))
-    option = "" if arguments.name == _DEFAULT_STACK else f" --name {arguments.name}"
+    option = _name_option(arguments.name)
     print(f'\neval "$(blobmsg dev env{option})"   # then: blobmsg dev down{option}')
     return OK
+
+
+def _name_option(name: str) -> str:
+    return "" if name == _DEFAULT_STACK else f" --name {name}"
 
 
 def _down(arguments: argparse.Namespace) -> int:
@@ -128,7 +132,9 @@ def _status(arguments: argparse.Namespace) -> int:
 def _env(arguments: argparse.Namespace) -> int:
     stack = lab.find_stack(arguments.name)
     if stack is None:
-        raise Finding(f"no stack {arguments.name!r} runs: blobmsg dev up --name {arguments.name}")
+        raise Finding(
+            f"no stack {arguments.name!r} runs: blobmsg dev up{_name_option(arguments.name)}"
+        )
     variables = stack.environ()
     if arguments.json:
         print(json.dumps(variables, indent=2))

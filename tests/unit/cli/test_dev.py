@@ -35,7 +35,7 @@ def _myself() -> ProcessId | None:
 
 def test_status_without_stacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dev", "status"]) == 0
-    assert capsys.readouterr().out == "no stack 'other' runs\n"
+    assert capsys.readouterr().out == "no stack runs\n"
 
 
 def test_status_shows_every_server(capsys: pytest.CaptureFixture[str]) -> None:
