@@ -142,6 +142,7 @@ class BlobProducer(_ProducerBase):
             view,
             directory=self.__directory,
             stores=self.__stores,
+            on_store_error=weakly(self.__on_store_error),
             clock=SystemClock(),
             name=name,
             producer_id=uuid.uuid4().bytes,
@@ -178,6 +179,9 @@ class BlobProducer(_ProducerBase):
     def __on_error(self, error: KafkaError) -> None:
         if error.name() == "_ALL_BROKERS_DOWN" and self.__unusable is None:
             self.__pipeline.all_brokers_down()
+        self.__queue_event(self.__callbacks.error_cb, error)
+
+    def __on_store_error(self, error: KafkaError) -> None:
         self.__queue_event(self.__callbacks.error_cb, error)
 
     def __on_log_failure(self, error: Exception) -> None:

@@ -60,6 +60,8 @@ logger = logging.getLogger("blobmsg.producer")
 _FLUSH_SLICE_S: Final = 0.005
 # Longest sleep of an idle notifier thread: statistics and errors of the inner client wait so long.
 _IDLE_S: Final = 0.2
+# One that answers again before is not worth a word: S3 refuses single requests now and then.
+_STORE_AWAY_MS: Final = 5000
 
 
 class ProducerPipeline:
@@ -71,6 +73,7 @@ class ProducerPipeline:
         view: The user's librdkafka settings that we interpret.
         directory: Reads topics.
         stores: The store is opened when the first batch needs it.
+        on_store_error: Told that the store has not answered for a while, once a minute at most.
         clock: Time.
         name: For thread names and log lines.
         producer_id: 16 bytes, unique to this producer.
@@ -84,6 +87,7 @@ class ProducerPipeline:
         *,
         directory: TopicDirectory,
         stores: Stores,
+        on_store_error: Callable[[KafkaError], object],
         clock: Clock,
         name: str,
         producer_id: bytes,
@@ -108,6 +112,9 @@ class ProducerPipeline:
         self.reports = DeliveryReports(only_errors=view.delivery_report_only_error)
         self.log = ThreadLog(logger, self.log_failed)
         self._log_rarely = RareLog(self.log.error)
+        self._stores = stores
+        self._on_store_error = on_store_error
+        self._warn_of_store = RareLog(self.log.warning)
         self._log_failure: Exception | None = None  # waits to be raised
         self.counters: dict[str, int] = dict.fromkeys(
             (
@@ -418,6 +425,7 @@ class ProducerPipeline:
                 self._producer_topics.time_out_waiting(now_ms)
                 self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))
                 due_ms = self._core.next_tick_ms()
+            self._look_at_store(now_ms)
             if not self._outbox.send():
                 self._inner.flush(_FLUSH_SLICE_S)
             wait_s = _IDLE_S if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
@@ -426,6 +434,16 @@ class ProducerPipeline:
             elif self._outbox.is_empty and self._purges.empty():
                 self._wake.wait(min(_IDLE_S, wait_s))
                 self._inner.poll(0)
+
+    def _look_at_store(self, now_ms: int) -> None:
+        trouble = self._stores.trouble
+        if trouble is None or now_ms - trouble.since_ms < _STORE_AWAY_MS:
+            return
+        if not self._core.notifier.unsettled_segments:
+            return  # and so nobody asks it now
+        text = f"{self._name}: the store does not answer, it is asked on: {trouble.error}"
+        if self._warn_of_store(text, cause=type(trouble.error).__name__):
+            self._on_store_error(kafka_error_of(trouble.error))
 
     # --- reports and waiting --------------------------------------------------------------------
 

@@ -26,9 +26,11 @@ class RareLog:
         self._log = log
         self._logged_at: dict[str, float] = {}  # by cause, monotonic
 
-    def __call__(self, text: str, *, cause: str) -> None:
-        """Log a line, unless there was one of this cause lately."""
+    def __call__(self, text: str, *, cause: str) -> bool:
+        """Log a line, unless there was one of this cause lately; whether it was logged."""
         now = time.monotonic()
-        if now - self._logged_at.get(cause, -_EVERY_S) >= _EVERY_S:
-            self._logged_at[cause] = now
-            self._log("%s", text)
+        if now - self._logged_at.get(cause, -_EVERY_S) < _EVERY_S:
+            return False
+        self._logged_at[cause] = now
+        self._log("%s", text)
+        return True

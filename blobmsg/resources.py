@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping
 
     from blobmsg.config import Settings
-    from blobmsg.store.base import Store
+    from blobmsg.store.retrying import RetryingStore, Trouble
 
 __all__ = ["SharedAdmin", "SharedResources", "StoreLease", "shared"]
 
@@ -40,7 +40,7 @@ class StoreLease:
 
     __slots__ = ("counters", "store", "url")
 
-    def __init__(self, url: str, store: Store, counters: StoreCounters) -> None:
+    def __init__(self, url: str, store: RetryingStore, counters: StoreCounters) -> None:
         self.url = url
         self.store = store
         self.counters = counters
@@ -184,6 +184,12 @@ class Stores:
         settings = self._settings
         threads = (settings.upload_threads, settings.fetch_threads, settings.request_timeout_ms)
         return ("store", url, settings.s3, threads)
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What is wrong with the default store now, if it is in use."""
+        lease = self._leases.get("")
+        return None if lease is None else lease.store.trouble
 
     def totals(self) -> dict[str, int]:
         """Requests and bytes of the stores in use, by all clients that share them."""

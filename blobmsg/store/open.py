@@ -63,7 +63,7 @@ def open_store(
     clock: Clock | None = None,
     counters: StoreCounters | None = None,
     rng: random.Random | None = None,
-) -> Store:
+) -> RetryingStore:
     """Open the store at a url, with retries and counters.
 
     Nothing is sent yet: a wrong bucket or wrong credentials show at the first request.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar
 
@@ -66,6 +67,19 @@ def backoff_ms(attempt: int, rng: random.Random) -> float:
     return rng.uniform(0, min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** min(attempt - 1, 16)))
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """No request has got an answer for a while.
+
+    Attributes:
+        error: Of the last one that failed.
+        since_ms: When the first one began, monotonic.
+    """
+
+    error: BlobmsgError
+    since_ms: int
+
+
 class RetryingStore:
     """A store that repeats failed requests.
 
@@ -77,7 +91,10 @@ class RetryingStore:
         max_concurrency: Threads that may call at once (upload plus fetch threads).
         counters: Gets `retries`.
 
-    Threads: any. `_closing` is the only state and is an Event; `close` ends every wait.
+    Attributes:
+        trouble: What is wrong now; None: the last request has got an answer.
+
+    Threads: any. `_closing` is an Event; `close` ends every wait.
     """
 
     def __init__(
@@ -97,6 +114,7 @@ class RetryingStore:
         self._counters = counters
         self._limiter = SlowDownLimiter(clock, max_concurrency)
         self._closing = threading.Event()
+        self.trouble: Trouble | None = None
 
     @property
     def limiter(self) -> SlowDownLimiter:
@@ -169,10 +187,14 @@ class RetryingStore:
         while True:
             attempt += 1
             try:
-                return self._attempt(request, deadline_ms)
+                done = self._attempt(request, deadline_ms)
             except BlobmsgError as error:
                 if classify(error) is Verdict.GIVE_UP:
+                    self.trouble = None
                     raise
+                before = self.trouble
+                since_ms = started_ms if before is None else before.since_ms
+                self.trouble = Trouble(error, since_ms)
                 pause_ms = backoff_ms(attempt, self._rng)
                 now_ms = self._clock.now_ms()
                 if self._closing.is_set() or now_ms + pause_ms >= deadline_ms:
@@ -181,6 +203,9 @@ class RetryingStore:
                 if self._clock.wait(self._closing, pause_ms):
                     now_ms = self._clock.now_ms()
                     raise _gave_up(error, attempt, now_ms - started_ms) from error
+            else:
+                self.trouble = None
+                return done
             if self._counters is not None:
                 self._counters.add(retries=1)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
+    from confluent_kafka import KafkaError
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -99,12 +100,14 @@ class RunningPipeline:
         settings, kafka_conf = parse_settings(_conf(name, more), {})
         self.kafka = AcknowledgingKafka()
         self._stores = Stores(settings)
+        self.store_errors: list[KafkaError] = []
         self.pipeline = ProducerPipeline(
             self.kafka,
             settings,
             KafkaView.parse(kafka_conf),
             directory=Directory(),  # type: ignore[arg-type]
             stores=self._stores,
+            on_store_error=self.store_errors.append,
             clock=SystemClock(),
             name="test",
             producer_id=bytes(16),

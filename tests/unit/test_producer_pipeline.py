@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from blobmsg import producer_pipeline as pipeline_module
 from blobmsg import producer_setup, producer_topics
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
 from blobmsg.core.producer_core import CHARGE_BYTES_PER_SEGMENT
 from blobmsg.core.segments import SegmentState
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
+from blobmsg.errors import StoreUnavailable
 from blobmsg.kafka_settings import KafkaView
 from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.resources import Stores
-from tests.helpers.pipeline import AcknowledgingKafka, Directory
+from blobmsg.store.memory import MemoryStore
+from tests.helpers.pipeline import AcknowledgingKafka, Directory, RunningPipeline
+from tests.helpers.records import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -73,6 +77,7 @@ def start() -> Iterator[Callable[..., ProducerPipeline]]:
             KafkaView.parse(kafka_conf),
             directory=directory or SlowDirectory(),  # type: ignore[arg-type]
             stores=Stores(settings),
+            on_store_error=lambda _: None,
             clock=SystemClock(),
             name="test",
             producer_id=bytes(16),
@@ -292,3 +297,34 @@ def test_nothing_is_stored_while_kafka_is_away_and_all_goes_when_it_is_back(
     directory.answers.set()
     assert pipeline.flush(10) == 0
     assert pipeline.counters["object_bytes"] > stored
+
+
+def test_a_store_that_does_not_answer_is_told_of_before_records_time_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    put = MemoryStore.put
+    is_away = True
+
+    def answer(store: MemoryStore, key: str, data: Any, **more: Any) -> None:
+        if is_away:
+            raise StoreUnavailable("nothing listens at 127.0.0.1:1")
+        put(store, key, data, **more)
+
+    monkeypatch.setattr(MemoryStore, "put", answer)
+    monkeypatch.setattr(pipeline_module, "_STORE_AWAY_MS", 300)
+    running = RunningPipeline("away")
+    running.produce(b"v" * 100)
+
+    assert running.flush(0.2) == 1
+    assert not running.store_errors
+    wait_until(lambda: bool(running.store_errors), "it is told of")
+    assert running.flush(0.5) == 1
+    is_away = False
+
+    assert running.flush(20) == 0
+    (error,) = running.store_errors
+    assert error.code() == KafkaError._TRANSPORT
+    assert "nothing listens at 127.0.0.1:1" in error.str()
+    said = [r.getMessage() for r in caplog.records if "does not answer" in r.getMessage()]
+    assert said == ["test: the store does not answer, it is asked on: " + error.str()]
+    running.stop()

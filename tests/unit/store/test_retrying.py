@@ -120,6 +120,32 @@ def test_a_put_whose_answer_was_lost_is_repeated_under_the_same_key(rig: Rig) ->
     assert [info.key for info in rig.faults.inner.list_keys()] == ["k"]
 
 
+def test_trouble_lasts_from_the_first_failure_until_an_answer(rig: Rig) -> None:
+    rig.clock.advance(7)
+    rig.faults.add(Fault("put", times=100, error=unavailable))
+    with pytest.raises(StoreUnavailable):
+        rig.store.put("k", b"data", deadline_ms=2000)
+    with pytest.raises(StoreUnavailable):
+        rig.store.put("k", b"data", deadline_ms=rig.clock.now_ms() + 10)
+
+    assert rig.store.trouble is not None
+    assert rig.store.trouble.since_ms == 7
+    assert "scripted failure" in str(rig.store.trouble.error)
+    rig.faults.clear()
+    rig.store.put("k", b"data", deadline_ms=60_000)
+    assert rig.store.trouble is None
+
+
+def test_a_refusal_is_an_answer(rig: Rig) -> None:
+    rig.faults.add(Fault("put", error=unavailable))
+    rig.faults.add(Fault("put", error=lambda: StoreDenied("no")))
+
+    with pytest.raises(StoreDenied):
+        rig.store.put("k", b"data", deadline_ms=60_000)
+
+    assert rig.store.trouble is None
+
+
 def test_the_checksum_goes_along_with_every_attempt() -> None:
     class Recording(MemoryStore):
         seen: list[int | None] = []  # noqa: RUF012
