@@ -245,7 +245,12 @@ def network_error(error: Exception, request: S3Request, *, endpoint: str) -> Blo
             **details,
         )
     cause = str(error) or type(error).__name__
-    return StoreUnavailable(f"{request} failed at {endpoint}: {cause}", **details)
+    advice = ""
+    if isinstance(error, ssl.SSLError):
+        advice = "; does it speak TLS? if not, write http:// in blobmsg.s3.endpoint.url"
+    elif isinstance(error, http.client.RemoteDisconnected):
+        advice = "; if that goes on: is it an S3 endpoint? see blobmsg.s3.endpoint.url"
+    return StoreUnavailable(f"{request} failed at {endpoint}: {cause}{advice}", **details)
 
 
 def _skew(date: str, timestamp_ms: int) -> str:

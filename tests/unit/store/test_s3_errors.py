@@ -120,10 +120,10 @@ def test_expired_and_refused_credentials_say_whose_they_are() -> None:
         (socket.gaierror(-2, "Name or service not known"), StoreUnavailable, "DNS"),
         (ConnectionRefusedError(111, "refused"), StoreUnavailable, "nothing listens at http://h"),
         (ConnectionResetError(104, "reset by peer"), StoreUnavailable, "reset by peer"),
-        (RemoteDisconnected("closed"), StoreUnavailable, "closed"),
+        (RemoteDisconnected("closed"), StoreUnavailable, "closed; if that goes on: is it an S3"),
         (OSError(101, "Network is unreachable"), StoreUnavailable, "unreachable"),
         (IncompleteRead(b"abc", 7), StoreUnavailable, "ended after 3 bytes, 7 are missing"),
-        (ssl.SSLError("wrong version"), StoreUnavailable, "wrong version"),
+        (ssl.SSLError("wrong version"), StoreUnavailable, "wrong version',); does it speak TLS"),
     ],
 )
 def test_each_network_failure_is_worth_a_retry_and_says_why(
