@@ -9,6 +9,9 @@ STAMP := $(VENV)/.installed
 # make demo STACK=real runs it on three brokers and MinIO.
 STACK ?= mock
 ARGS ?=
+# Of make chaos; without a seed by chance.
+MINUTES ?= 10
+SEED ?=
 # Processes that test side by side, each with servers of its own (3 GiB); 0: all in one, as on
 # servers that the environment names: tests break them and heal them.
 JOBS ?= $(if $(BLOBMSG_DEV_STACK)$(BLOBMSG_DEV_BOOTSTRAP),0,2)
@@ -17,9 +20,9 @@ JOBS ?= $(if $(BLOBMSG_DEV_STACK)$(BLOBMSG_DEV_BOOTSTRAP),0,2)
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock fmt lint types unit parts test test-lowest planted sanitize demo
-.PHONY: bench bench-workloads bench-memory
-.PHONY: stack-up stack-down docs clean
+.PHONY: help setup lock fmt lint types unit parts frameworks test test-lowest planted mutation sanitize demo
+.PHONY: bench bench-workloads bench-memory chaos
+.PHONY: sim stack-up stack-down docs clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,7 +37,7 @@ $(STAMP): requirements.lock pyproject.toml $(NATIVE)
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-lock: ## requirements.lock and requirements-lowest.lock anew, from pyproject.toml
+lock: ## requirements.lock, requirements-lowest.lock, tests/frameworks/*.lock anew
 	PYTHON=$(PYTHON) tools/lock
 
 fmt: $(STAMP) ## format, and mend what lint can mend
@@ -56,21 +59,36 @@ unit: $(STAMP) ## tests that need no servers
 parts: $(STAMP)
 	$(BIN)/blobmsg dev install $(IF_POSSIBLE)
 
-test: $(STAMP) parts ## everything, on real Kafka and S3
+frameworks: $(STAMP) # the environments of tests/frameworks, each with the packages of its lock file
+	$(BIN)/python -m tests.helpers.framework_environment $(IF_POSSIBLE)
+
+test: $(STAMP) parts frameworks ## everything, on real Kafka and S3
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 # In a virtual environment of its own. `tests/compat` compares with the newest stock client alone: older
-# ones have fewer calls and other texts.
+# ones have fewer calls and other texts, and 2.8.0 crashes where a subclass never ran its `__init__`.
 LOWEST := .venv-lowest
 test-lowest: ## the tests but tests/compat, with the oldest packages that are allowed
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and \
 	    "the oldest packages were built for Python 3.11: make test-lowest PYTHON=python3.11")'
 	$(MAKE) --no-print-directory parts VENV=$(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --require-hashes -r requirements-lowest.lock
-	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --ignore tests/compat $(ARGS)
+	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --ignore tests/compat \
+	    --ignore tests/frameworks $(ARGS)
 
 planted: $(STAMP) parts ## guarantees broken on purpose: the tests must notice (ARGS="14 22")
 	$(BIN)/python tools/planted.py $(ARGS)
+
+mutation: $(STAMP) ## the cores changed a little: the tests must notice (ARGS="notifier --share 0.2")
+	$(BIN)/python tools/mutation.py $(ARGS)
+
+chaos: $(STAMP) parts ## hurt clients, brokers and store by a seeded schedule (MINUTES=10 SEED=1)
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# SEEDS=100000 JOBS=2 goes on where it was interrupted.
+SEEDS ?= 1000
+sim: $(STAMP) ## the whole system on virtual time, SEEDS=1000 of them
+	$(BIN)/python -m blobmsg.sim --seeds 0:$(SEEDS) --jobs $(if $(filter-out 0,$(JOBS)),$(JOBS),1) $(ARGS)
 
 sanitize: $(STAMP) ## the tests of the code in C, with the address and undefined-behaviour sanitizers
 	PYTHON=$(abspath $(BIN)/python) tools/sanitize $(ARGS)
@@ -97,6 +115,6 @@ docs: $(STAMP) ## the pages that are written by programs
 	$(BIN)/python -m blobmsg.settings_page > docs/settings.md
 
 clean: ## everything that was made here, not the user's cache
-	rm -rf $(VENV) $(LOWEST) build dist bench/out .pytest_cache .mypy_cache .ruff_cache .hypothesis htmlcov
+	rm -rf $(VENV) $(LOWEST) build dist bench/out .mutation .pytest_cache .mypy_cache .ruff_cache .hypothesis htmlcov
 	rm -rf .coverage *.egg-info blobmsg/native/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

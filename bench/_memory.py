@@ -6,13 +6,13 @@ just behind the constructor, then the most that it ever was.
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 from bench._consuming import create_consumer
 from bench._producing import create_producer
+from tests.helpers.memory import rss_bytes
 
 __all__ = ["consume_slowly", "fill", "produce_through_outage"]
 
@@ -21,11 +21,6 @@ _LOOK_EVERY_RECORDS = 1000
 _FULL_WAIT_S = 0.05
 _STALLED_S = 120.0
 _SLOW_AFTER_OUTAGE_S = 5.0
-
-
-def _rss_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _most_rss_bytes() -> int:
@@ -74,7 +69,7 @@ def produce_through_outage(
         heal_file: Made before the flush: the store is away until it is there.
     """
     producer = create_producer(client, conf)
-    base_bytes = _rss_bytes()
+    base_bytes = rss_bytes()
     outcomes = _Outcomes()
     callback = outcomes.on_delivery if with_callback else None
     records = refusals = 0
@@ -153,7 +148,7 @@ def consume_slowly(
     """
     slow_s = outage_s + _SLOW_AFTER_OUTAGE_S
     consumer = create_consumer(client, conf)
-    base_bytes = _rss_bytes()
+    base_bytes = rss_bytes()
     consumer.subscribe([topic])
     read = 0
     started = last = time.monotonic()

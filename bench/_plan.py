@@ -241,7 +241,7 @@ def judge(medians: Mapping[str, Mapping[str, Figures]]) -> list[Requirement]:
     return [
         Requirement(
             "producing, wall, best of each, ours times stock's",
-            4.0,
+            5.0,
             _ratio(best.get("mib_per_s"), stock_best),
             True,
         ),
@@ -253,7 +253,7 @@ def judge(medians: Mapping[str, Mapping[str, Figures]]) -> list[Requirement]:
         ),
         Requirement(
             "producing, wall, our best, share of the raw PUT ceiling",
-            0.6,
+            0.7,
             share_of_ceiling(best),
             True,
         ),
@@ -290,11 +290,11 @@ def judge(medians: Mapping[str, Mapping[str, Figures]]) -> list[Requirement]:
         ),
         Requirement(
             "consume(1000), CPU per record, times stock's",
-            1.3,
+            1.0,
             cpu_of_consuming("consume(1000)"),
             False,
         ),
-        Requirement("poll, CPU per record, times stock's", 1.3, cpu_of_consuming("poll"), False),
+        Requirement("poll, CPU per record, times stock's", 1.0, cpu_of_consuming("poll"), False),
     ]
 
 

@@ -20,7 +20,6 @@ from bench._plan import (
     fastest,
     medians_of,
 )
-from bench._producing import warm_up_records
 from bench._records import Tally, Workload, differences, expected_tally, make_records
 
 if TYPE_CHECKING:
@@ -33,6 +32,9 @@ if TYPE_CHECKING:
 __all__ = ["Rounds", "WrongRecords"]
 
 _FINALISTS = 4
+# What a consumer reads before the clock starts.
+_WARM_UP_RECORDS = 131_072
+_WARM_UP_MIB = 128
 
 
 class WrongRecords(Exception):
@@ -60,10 +62,6 @@ class Rounds:
         self._workload = workload
         self._rounds = rounds
         self._report = report
-        self._warm_topics = {
-            client: cluster.create_topic(f"warm-{client}", workload.partitions)
-            for client in ("stock", "blobmsg")
-        }
         self._expected: dict[int, Tally] = {}
         self.records_verified = 0
         self.runs: dict[str, dict[str, list[Figures]]] = {}
@@ -163,18 +161,20 @@ class Rounds:
         self, section: str, variant: ProduceVariant, records: int, topic: str
     ) -> None:
         servers = self._cluster.servers
+        warm_topic = self._cluster.create_topic("warm", self._workload.partitions)
         figures = self._cluster.run(
             "produce",
             client=variant.client,
             conf={**self._cluster.conf(variant.client), **variant.settings},
             topic=topic,
-            warm_topic=self._warm_topics[variant.client],
+            warm_topic=warm_topic,
             records=records,
             workload=asdict(self._workload),
             call=variant.call,
             with_callback=variant.with_callback,
             servers=servers,
         )
+        self._cluster.delete_topic(warm_topic)
         payload_bytes = self._payload_bytes(records)
         gibibytes = payload_bytes / (1024 * MEBIBYTE)
         for name in servers:
@@ -199,7 +199,7 @@ class Rounds:
             ours: How our topic is written.
             consumers: In these ways.
         """
-        warm = min(warm_up_records(self._workload), self._records)
+        warm = min(_WARM_UP_RECORDS, self._workload.records_of(_WARM_UP_MIB), self._records)
         topics: dict[str, str] = {}
         warm_topics: dict[str, str] = {}
         for variant in (best, ours):

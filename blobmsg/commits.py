@@ -19,16 +19,17 @@ from blobmsg.message import Message
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from blobmsg.core.debatcher import FlowKey
     from blobmsg.rare_log import RareLog
 
-__all__ = ["RESOLVE_AGAIN_S", "Commits", "commit_entries"]
+__all__ = ["RESOLVE_AGAIN_S", "Commits", "commit_entries", "partitions_of"]
 
 logger = logging.getLogger("blobmsg.consumer")
 
-_COMMITTED_TIMEOUT_S: Final = 1.0
+# Also in a poll that was to wait for nothing, which ends within a second all the same.
+_COMMITTED_TIMEOUT_S: Final = 0.7
 RESOLVE_AGAIN_S: Final = 0.5
 _REFUSED_AGAIN_S: Final = 30.0
 # Answers that stay until a person does something.
@@ -49,14 +50,22 @@ class Commits:
         inner: The stock consumer.
         lock: The consumer's; guards `positions`.
         log: Takes warnings.
+        monotonic_s: The monotonic time in seconds.
 
     Threads: any that may call the inner consumer; whoever uses `positions` holds the lock.
     """
 
-    def __init__(self, inner: Any, lock: threading.RLock, log: RareLog) -> None:
+    def __init__(
+        self,
+        inner: Any,
+        lock: threading.RLock,
+        log: RareLog,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._inner = inner
         self._lock = lock
         self._log = log
+        self._monotonic_s = monotonic_s
         self.positions = StoredPositions()
 
     def look_up(
@@ -72,22 +81,26 @@ class Commits:
         answers: list[TopicPartition] = []
         found: dict[FlowKey, int] = {}
         refusals: list[Message] = []
-        unresolved = dict.fromkeys(keys, time.monotonic() + RESOLVE_AGAIN_S)
-
-        def refuse(key: FlowKey, error: KafkaError) -> None:
-            refusals.append(Message(*key, None, value=error.str().encode(), error=error))
-            unresolved[key] = time.monotonic() + _REFUSED_AGAIN_S
-
+        failure: KafkaException | None = None
         try:
             answers = self._inner.committed(
                 list(starmap(TopicPartition, keys)), timeout=_COMMITTED_TIMEOUT_S
             )
         except KafkaException as problem:
-            if problem.args[0].code() in _REFUSALS:
+            failure = problem
+        # From the end of the question on: else the same poll would ask again, and again.
+        unresolved = dict.fromkeys(keys, self._monotonic_s() + RESOLVE_AGAIN_S)
+
+        def refuse(key: FlowKey, error: KafkaError) -> None:
+            refusals.append(Message(*key, None, value=error.str().encode(), error=error))
+            unresolved[key] = self._monotonic_s() + _REFUSED_AGAIN_S
+
+        if failure is not None:
+            if failure.args[0].code() in _REFUSALS:
                 for key in keys:
-                    refuse(key, problem.args[0])
+                    refuse(key, failure.args[0])
             else:
-                self._log(f"committed offsets can't be read yet: {problem}", cause="committed")
+                self._log(f"committed offsets can't be read yet: {failure}", cause="committed")
         for answer in answers:
             key = (answer.topic, answer.partition)
             if answer.error is not None:
@@ -115,12 +128,9 @@ class Commits:
         self, entries: list[CommitEntry], *, asynchronous: bool
     ) -> list[TopicPartition] | None:
         """Commit to Kafka; with the answer's partitions as Kafka has them when synchronous."""
-        offsets = [
-            TopicPartition(e.topic, e.partition, e.kafka_offset, e.metadata)
-            if e.metadata is not None
-            else TopicPartition(e.topic, e.partition, e.kafka_offset)
-            for e in entries
-        ]
+        offsets = partitions_of(entries)
+        with self._lock:
+            self.positions.sent(entries)
         if asynchronous:
             self._inner.commit(offsets=offsets, asynchronous=True)
             return None
@@ -153,3 +163,13 @@ def commit_entries(
         return [commit_entry((p.topic, p.partition), p.offset, p.metadata) for p in partitions]
     except FormatError as error:
         raise KafkaException(KafkaError(KafkaError._INVALID_ARG, str(error))) from error
+
+
+def partitions_of(entries: Iterable[CommitEntry]) -> list[TopicPartition]:
+    """What is committed, as the inner clients take it."""
+    return [
+        TopicPartition(e.topic, e.partition, e.kafka_offset, e.metadata)
+        if e.metadata is not None
+        else TopicPartition(e.topic, e.partition, e.kafka_offset)
+        for e in entries
+    ]

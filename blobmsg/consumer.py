@@ -6,13 +6,13 @@ rebalance callbacks, and hands over to `Consumption`. Decides nothing about reco
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import os
 import threading
 import time
 import weakref
+from functools import partial
 from operator import index
 from typing import (
     TYPE_CHECKING,
@@ -27,6 +27,7 @@ from typing import (
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from blobmsg.asking import ask
 from blobmsg.clock import SystemClock
 from blobmsg.commits import commit_entries
 from blobmsg.config import parse_settings
@@ -37,11 +38,11 @@ from blobmsg.inner_config import KafkaCallbacks, inner_consumer_config
 from blobmsg.inner_events import InnerStatistics, weakly, with_own_statistics
 from blobmsg.interrupts import ctrl_c_comes_through, ctrl_c_waits
 from blobmsg.kafka_settings import KafkaView, collect_config
+from blobmsg.offset_check import check_offsets
 from blobmsg.resources import Stores, acquire_cache, release_cache
 from blobmsg.time_search import find_records, reader_config
 from blobmsg.user_positions import (
     behind,
-    check_offsets,
     check_partition,
     check_partitions,
     moved_to,
@@ -49,14 +50,14 @@ from blobmsg.user_positions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable
 
     from confluent_kafka import Message
     from typing_extensions import Self
 
     RebalanceCallback = Callable[[confluent_kafka.Consumer, list[TopicPartition]], None]
 
-__all__ = ["BlobConsumer"]
+__all__ = ["BlobConsumer", "check_count", "consumption_of", "real_number"]
 
 logger = logging.getLogger("blobmsg.consumer")
 
@@ -71,6 +72,8 @@ else:
 _numbers: Final = itertools.count(1)
 _open: Final[weakref.WeakSet[BlobConsumer]] = weakref.WeakSet()
 _MAX_MESSAGES: Final = 1_000_000
+# Of the memory of what was read, for the next fetches.
+_KEEP_BYTES: Final = 32 << 20
 _STOP_TIMEOUT_S: Final = 1.0
 # `None` would mean False, as in stock.
 _NOT_GIVEN: Final[Any] = object()
@@ -97,7 +100,9 @@ class BlobConsumer(_ConsumerBase):
     """
 
     # For a subclass whose __init__ never ran, and until the end of ours.
-    __unusable: str | None = "Consumer has not been initialized: call super().__init__(conf)"
+    __unusable: str | None = (
+        "Consumer closed: it was never initialized, call super().__init__(conf)"
+    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         conf = collect_config(args, kwargs, is_consumer=True)
@@ -130,7 +135,7 @@ class BlobConsumer(_ConsumerBase):
             clock,
             threads=settings.fetch_threads,
             request_timeout_ms=settings.request_timeout_ms,
-            keep_bytes=settings.prefetch_max_bytes // 2,
+            keep_bytes=min(settings.prefetch_max_bytes // 2, _KEEP_BYTES),
             name=f"blobmsg-consumer-{next(_numbers)}",
         )
         self.__consumption = Consumption(
@@ -164,20 +169,8 @@ class BlobConsumer(_ConsumerBase):
             callbacks["logger"] = self.__callbacks.logger  # the inner client says what is wrong
         return callbacks
 
-    @contextlib.contextmanager
-    def __keeping_failures(self) -> Generator[None]:
-        """Around all that runs inside the inner client, which must not see it raise.
-
-        The inner client would drop the messages that it has at hand; the exception surfaces from
-        `poll`, `consume` or `close` once they are safe.
-        """
-        try:
-            yield
-        except BaseException as error:  # noqa: BLE001  (Ctrl-C too; `Consumption`, `close` raise it)
-            self.__consumption.callback_failures.append(error)
-
     def __call_user(self, callback: Callable[..., Any] | None, *arguments: Any) -> None:
-        with self.__keeping_failures():
+        with self.__consumption.keeping_failures():
             if callback is not None:
                 with ctrl_c_comes_through():
                     callback(*arguments)
@@ -192,14 +185,14 @@ class BlobConsumer(_ConsumerBase):
         self.__call_user(self.__callbacks.throttle_cb, event)
 
     def __on_statistics(self, text: str) -> None:
-        with self.__keeping_failures():
+        with self.__consumption.keeping_failures():
             self.__statistics.take(text)
             if self.__callbacks.stats_cb is not None:
                 text = with_own_statistics(text, self.__own_statistics())
         self.__call_user(self.__callbacks.stats_cb, text)
 
     def __on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        with self.__keeping_failures():
+        with self.__consumption.keeping_failures():
             if error is None:
                 self.__consumption.commits.confirmed(partitions)
             if self.__callbacks.on_commit is None:
@@ -207,7 +200,7 @@ class BlobConsumer(_ConsumerBase):
             self.__tell_commit(error, partitions)
 
     def __tell_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        with self.__keeping_failures():
+        with self.__consumption.keeping_failures():
             translated = [to_user(partition) for partition in partitions]
             self.__call_user(self.__callbacks.on_commit, error, translated)
 
@@ -259,14 +252,16 @@ class BlobConsumer(_ConsumerBase):
         self.__was_assigned = False
         self.__call_user(self.__on_assign_by_user, self, partitions)
         if not self.__was_assigned:  # also when it raised, as stock does
-            with self.__keeping_failures():
+            with self.__consumption.keeping_failures():
                 self.__consumption.assign(partitions, is_incremental=self.__is_cooperative)
 
     def __on_revoked(self, _inner: object, partitions: list[TopicPartition]) -> None:
         self.__give_up(partitions, self.__on_revoke_by_user, is_lost=False)
 
     def __on_lost(self, _inner: object, partitions: list[TopicPartition]) -> None:
-        callback = self.__on_lost_by_user or self.__on_revoke_by_user
+        callback = self.__on_lost_by_user
+        if callback is None:
+            callback = self.__on_revoke_by_user
         self.__give_up(partitions, callback, is_lost=True)
 
     def __give_up(
@@ -276,17 +271,9 @@ class BlobConsumer(_ConsumerBase):
         *,
         is_lost: bool,
     ) -> None:
-        """A rebalance takes partitions: stop, user's callback, commit, drop; then it unassigns."""
-        consumption = self.__consumption
-        keys = [(p.topic, p.partition) for p in partitions]
-        with self.__keeping_failures():
-            consumption.stop_delivery(partitions)
-        self.__call_user(callback, self, partitions)
-        with self.__keeping_failures():
-            if consumption.commits_automatically and not is_lost:
-                consumption.commit_stored(keys, asynchronous=False)
-        with self.__keeping_failures():
-            consumption.forget(keys)
+        """A rebalance takes partitions."""
+        call_user = partial(self.__call_user, callback, self, partitions)
+        self.__consumption.give_up(partitions, call_user, is_lost=is_lost)
 
     def unsubscribe(self) -> None:
         """Leave the group."""
@@ -299,8 +286,8 @@ class BlobConsumer(_ConsumerBase):
 
         Raises:
             TypeError: Not a list of TopicPartition.
-            KafkaException: `_CONFLICT` for a duplicate, `_INVALID_ARG` for a Kafka offset that
-                was not converted.
+            KafkaException: `_INVALID_ARG` for a duplicate, behind which nothing is assigned, as in
+                stock, and for a Kafka offset that was not converted.
         """
         self.__check_usable()
         self.__assign(partitions, is_incremental=False)
@@ -348,7 +335,7 @@ class BlobConsumer(_ConsumerBase):
         if self.__unusable is not None:
             raise RuntimeError(self.__unusable)
         if timeout.__class__ not in (float, int):
-            timeout = _real(timeout)
+            timeout = real_number(timeout)
         return self.__poll(timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -363,10 +350,9 @@ class BlobConsumer(_ConsumerBase):
         """
         if self.__unusable is not None:
             raise RuntimeError(self.__unusable)
-        if not 0 <= index(num_messages) <= _MAX_MESSAGES:
-            raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+        check_count(num_messages)
         if timeout.__class__ not in (float, int):
-            timeout = _real(timeout)
+            timeout = real_number(timeout)
         messages: list[Any] = self.__consumption.consume(num_messages, timeout)
         return messages
 
@@ -432,10 +418,10 @@ class BlobConsumer(_ConsumerBase):
         else:
             entries = consumption.stored_changes(consumption.keys())
         if not entries and offsets is None:
+            # As stock, `on_commit` or an exception says that there is nothing: the inner consumer,
+            # where nothing is ever stored, does. A fenced one says that it is fenced.
+            self.__inner.commit(asynchronous=asynchronous)
             if asynchronous:
-                # As stock: `on_commit` hears that there is nothing, which the inner consumer,
-                # where nothing is ever stored, says by itself.
-                self.__inner.commit(asynchronous=True)
                 return None
             text = "Commit failed: Local: No offset stored"
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET, text))
@@ -490,7 +476,8 @@ class BlobConsumer(_ConsumerBase):
         """What the group has committed: virtual offsets and the user's own metadata."""
         self.__check_usable()
         check_partitions(partitions)
-        answers: list[TopicPartition] = self.__inner.committed(partitions, timeout)
+        question = partial(self.__inner.committed, partitions)
+        answers: list[TopicPartition] = ask(question, timeout)
         return [to_user(answer) for answer in answers]
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
@@ -532,7 +519,8 @@ class BlobConsumer(_ConsumerBase):
     ) -> tuple[int, int]:
         """First and next virtual offset of a partition; a reader at the end stands at the next."""
         self.__check_usable()
-        low, high = self.__inner.get_watermark_offsets(partition, timeout, cached)
+        inner = self.__inner
+        low, high = ask(lambda s: inner.get_watermark_offsets(partition, s, cached), timeout)
         return to_virtual(low), to_virtual(high)
 
     def offsets_for_times(
@@ -557,7 +545,8 @@ class BlobConsumer(_ConsumerBase):
         self.__check_usable()
         check_partitions(partitions)
         start = time.monotonic()
-        answers: list[TopicPartition] = self.__inner.offsets_for_times(partitions, timeout)
+        question = partial(self.__inner.offsets_for_times, partitions)
+        answers: list[TopicPartition] = ask(question, timeout)
         rest_s = timeout if timeout < 0 else max(0.0, timeout - (time.monotonic() - start))
         return find_records(partitions, answers, self.__open_reader, rest_s)
 
@@ -595,16 +584,12 @@ class BlobConsumer(_ConsumerBase):
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Metadata of the cluster; as stock."""
         self.__check_handle()
-        return (
-            self.__inner.list_topics(timeout=timeout)
-            if topic is None
-            else self.__inner.list_topics(topic, timeout)
-        )
+        return ask(partial(self.__inner.list_topics, topic), timeout)
 
     def cluster_id(self, timeout: float = -1) -> str:
         """The cluster's id; as stock."""
         self.__check_handle()
-        cluster_id: str = self.__inner.cluster_id(timeout)
+        cluster_id: str = ask(self.__inner.cluster_id, timeout)
         return cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -637,9 +622,8 @@ class BlobConsumer(_ConsumerBase):
     def close(self) -> None:
         """Commit what is stored (with automatic commits), leave the group, release everything."""
         if self.__unusable is not None:
-            if self.__unusable is _CLOSED:
-                return
-            raise RuntimeError(self.__unusable)
+            self.__check_not_forked()
+            return
         with ctrl_c_waits():
             if not self.__closing.acquire(blocking=False):
                 return  # another thread is at it, or this one in a callback
@@ -662,7 +646,8 @@ class BlobConsumer(_ConsumerBase):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        if self.__unusable is not _FORKED:  # its exception would replace the block's own
+            self.close()
 
     def __del__(self) -> None:
         if self.__unusable is None:
@@ -673,10 +658,14 @@ class BlobConsumer(_ConsumerBase):
         if self.__unusable is not None:
             raise RuntimeError(self.__unusable)
 
+    def __check_not_forked(self) -> None:
+        if self.__unusable is _FORKED:
+            raise RuntimeError(_FORKED)
+
     def __check_handle(self) -> None:
-        if self.__unusable is _CLOSED:
-            raise RuntimeError("Handle has been closed")  # as stock says it
-        self.__check_usable()
+        if self.__unusable is not None:
+            why = self.__unusable.removeprefix(_CLOSED)
+            raise RuntimeError(f"Handle has been closed{why}")  # as stock says it
 
 
 class _Log:
@@ -689,6 +678,7 @@ class _Log:
 _CLOSED: Final = "Consumer closed"
 # Private names are mangled: a user's subclass may have any, `_lock` or `_on_error` say.
 _UNUSABLE: Final = "_BlobConsumer__unusable"
+_CONSUMPTION: Final = "_BlobConsumer__consumption"
 _FORKED: Final = (
     "this BlobConsumer was made before fork(): its threads and connections belong to the parent; "
     "make a new one in the child"
@@ -705,7 +695,24 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def _real(number: Any) -> float:
+def consumption_of(consumer: BlobConsumer) -> Consumption:
+    """What hands out a consumer's records; for our own clients that stand on one."""
+    consumption: Consumption = getattr(consumer, _CONSUMPTION)
+    return consumption
+
+
+def check_count(num_messages: int) -> None:
+    """Refuse what `consume` takes for no number of messages.
+
+    Raises:
+        TypeError: No integer.
+        ValueError: Out of range.
+    """
+    if not 0 <= index(num_messages) <= _MAX_MESSAGES:
+        raise ValueError("num_messages must be between 0 and 1000000 (1M)")
+
+
+def real_number(number: Any) -> float:
     """What the stock client takes for a number, as a float.
 
     Raises:

@@ -16,8 +16,11 @@ import logging
 import threading
 import time
 from collections import deque
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+import confluent_kafka
 from confluent_kafka import (
     OFFSET_INVALID,
     OFFSET_STORED,
@@ -36,7 +39,7 @@ from blobmsg.rare_log import RareLog
 from blobmsg.undelivered import Gathering, Undelivered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable
 
     from blobmsg.clock import Clock
     from blobmsg.config import Settings
@@ -59,6 +62,10 @@ _FETCH_SLICE_S: Final = 0.02
 # Notifications of one object reach a consumer from different brokers some ms one after the other;
 # waiting for the next costs that much latency and saves most of the GETs.
 _GATHER_MS: Final = 25
+# Before 2.13.2 `consume` of a partition's end, or of an error, moves librdkafka's own place one
+# record too far, and after a pause it reads on from there: one is lost (its issue 4844). Not so
+# `poll`.
+_CONSUME_SKIPS: Final = confluent_kafka.libversion()[1] < 0x020D0200
 
 
 class Consumption:
@@ -72,6 +79,7 @@ class Consumption:
         clock: Time.
         on_error: Hears that the store is away; must not raise. Called outside of `_lock`.
         on_commit: Hears of the synchronous commits that nobody asked for; must not raise.
+        monotonic_s: The monotonic time in seconds, for waits; a test or simulation has its own.
     """
 
     def __init__(
@@ -84,8 +92,10 @@ class Consumption:
         *,
         on_error: Callable[[KafkaError], None],
         on_commit: Callable[[KafkaError | None, list[TopicPartition]], None] | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.inner = inner
+        self._monotonic_s = monotonic_s
         self._fetcher = fetcher
         self._view = view
         self._clock = clock
@@ -103,7 +113,7 @@ class Consumption:
             checks_positions=settings.offset_check,
         )
         self._log = RareLog(logger.warning)
-        self.commits = Commits(inner, self._lock, self._log)
+        self.commits = Commits(inner, self._lock, self._log, monotonic_s)
         self.stores_automatically = view.enable_auto_offset_store
         self.commits_automatically = view.enable_auto_commit
         self._run: Run | None = None
@@ -114,17 +124,25 @@ class Consumption:
         self._loose: deque[Message] = deque()  # errors that belong to no assigned partition
         # Partitions whose committed position is not known yet, and when to ask for it again.
         self._unresolved: dict[FlowKey, float] = {}
+        # As librdkafka, which keeps a pause until a resume, whoever has the partition meanwhile.
+        self._paused_by_user: set[FlowKey] = set()
         self._expired_logged: set[FlowKey] = set()
         self._next_service = 0.0
         self._next_commit = 0.0
-        self._intake = Intake(self._core, self._unresolved, clock, settings.record_max_bytes)
+        self._intake = Intake(
+            self._core,
+            self._unresolved,
+            clock,
+            settings.record_max_bytes,
+            tells_ends=view.enable_partition_eof,
+        )
         self._taken = 0  # records, out of runs
 
     # --- handing out --------------------------------------------------------------------------
 
     def poll(self, timeout_s: float) -> Message | None:
         """The next record or event; waits at most `timeout_s` (negative: no limit)."""
-        now = time.monotonic()
+        now = self._monotonic_s()
         if now < self._next_service:
             try:
                 for message in self._undelivered.pop_each:
@@ -152,7 +170,7 @@ class Consumption:
                 deadline = float("inf") if timeout_s < 0 else now + timeout_s
             if not self._wait(deadline):
                 return None
-            now = time.monotonic()
+            now = self._monotonic_s()
 
     def _read_ahead(self) -> None:
         """Take the next few records of one run, or an event.
@@ -168,13 +186,13 @@ class Consumption:
 
     def consume(self, count: int, timeout_s: float) -> list[Message]:
         """Up to `count` records and events; waits for all of them at most `timeout_s`."""
-        deadline = float("inf") if timeout_s < 0 else time.monotonic() + timeout_s
+        deadline = float("inf") if timeout_s < 0 else self._monotonic_s() + timeout_s
         gathering = Gathering()
         try:
             with self._lock:
                 self._undelivered.gather(gathering)
             while len(gathering.messages) < count:
-                if time.monotonic() >= self._next_service:
+                if self._monotonic_s() >= self._next_service:
                     self._service(0)
                 with ctrl_c_waits(), self._lock:  # once, and not for every run
                     took = self._take_many(gathering, count)
@@ -189,9 +207,45 @@ class Consumption:
             raise
         return messages
 
+    def fill(self, count: int, timeout_s: float) -> None:
+        """Have so many messages for `take_ahead`; wait for them at most `timeout_s`.
+
+        Threads: one, and not inside of a callback.
+        """
+        deadline = self._monotonic_s() + timeout_s
+        is_over = False  # not before Kafka was served once
+        while True:
+            if self.is_due:
+                self._service(0)
+            with self._lock:
+                self._undelivered.forget_positions()
+                self._take_ready(self._undelivered, max(count, _AHEAD_RECORDS))
+                has_enough = len(self._undelivered.messages) >= count
+            if has_enough or is_over:
+                return
+            is_over = self._monotonic_s() >= deadline
+            self._wait(deadline)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether Kafka should be served before anything is handed out."""
+        return self._monotonic_s() >= self._next_service
+
+    def take_ahead(self, count: int, at_least: int) -> list[Message]:
+        """What is there, if it is so much; never waits. Threads: any."""
+        messages: list[Message] = []
+        if len(self._undelivered.messages) < at_least:
+            return messages
+        with contextlib.suppress(IndexError):
+            while len(messages) < count:
+                for message in self._undelivered.pop_each:
+                    messages.append(message)
+                    break
+        return messages
+
     def _wait(self, deadline: float) -> bool:
         """Serve the inner consumer until something may be ready; False when time is over."""
-        remaining = deadline - time.monotonic()
+        remaining = deadline - self._monotonic_s()
         with self._lock:
             awaits_fetch = self._core.fetches_in_flight > 0 or self._core.has_waiting
         if awaits_fetch:
@@ -303,16 +357,22 @@ class Consumption:
         raise failures[0]
 
     def _serve(self, timeout_s: float) -> None:
-        self._next_service = time.monotonic() + _SERVICE_EVERY_S
+        self._next_service = self._monotonic_s() + _SERVICE_EVERY_S
         self._take_results()
         self._take_received()
         first = self.inner.poll(timeout_s)
         if first is not None:
             self._received.append(first)
-            with self._lock:
-                room_records = self._core.room_records()
-            self._received.extend(self.inner.consume(room_records, 0))
+            if _is_of_the_member(first):
+                # Behind it comes the rebalance that follows from it (the poll interval is
+                # exceeded): its callbacks run in a later call than the one that hands out the
+                # error, as in stock.
+                self._next_service = self._monotonic_s() + _SERVICE_EVERY_S
+            else:
+                self._receive_more()
         self._take_received()
+        if self._intake.is_fenced:
+            self._forget_lost()
         now_ms = self._clock.now_ms()
         with self._lock:
             self._core.tick(now_ms)
@@ -326,6 +386,15 @@ class Consumption:
         if self.commits_automatically:
             self._commit_when_due()
 
+    def _receive_more(self) -> None:
+        """Take from the inner consumer what is there besides the first message."""
+        with self._lock:
+            room_records = self._core.room_records()
+        if _CONSUME_SKIPS:
+            self._received.extend(islice(iter(partial(self.inner.poll, 0), None), room_records))
+        else:
+            self._received.extend(self.inner.consume(room_records, 0))
+
     def _take_received(self) -> None:
         with self._lock:
             while self._received:
@@ -333,6 +402,13 @@ class Consumption:
                 if event is not None:
                     self._loose.append(event)
                 self._received.popleft()
+
+    def _forget_lost(self) -> None:
+        """Drop what the inner consumer has lost without a callback, after a fatal error say."""
+        assigned: list[TopicPartition] = self.inner.assignment()
+        kept = {(place.topic, place.partition) for place in assigned}
+        lost = [key for key in self.keys() if key not in kept]
+        self._let_go(lost)
 
     def _take_results(self) -> None:
         results = self._fetcher.take_results()
@@ -398,17 +474,24 @@ class Consumption:
                 TopicPartition(p.topic, p.partition, to_kafka(offset))
                 for p, offset in zip(partitions, starts, strict=True)
             ]
-            if is_incremental:
-                self.inner.incremental_assign(inner_partitions)
-            else:
-                self.inner.assign(inner_partitions)
+            try:
+                if is_incremental:
+                    self.inner.incremental_assign(inner_partitions)
+                else:
+                    self.inner.assign(inner_partitions)
+            except KafkaException:
+                self._forget_lost()  # librdkafka may have unassigned all before it refused
+                raise
             with self._lock:
-                if not is_incremental:
-                    self._forget(list(self._core.flows))
+                paused_for_us = [] if is_incremental else self._forget(list(self._core.flows))
                 for partition, start in zip(partitions, starts, strict=True):
                     key = (partition.topic, partition.partition)
                     self._core.assigned(key, start if start >= 0 else None)
+                    if key in self._paused_by_user:
+                        self._core.paused_by_user(key, is_paused=True)
                 self._unresolved.update(unresolved)
+            if paused_for_us:
+                self.inner.resume(paused_for_us)
             if unresolved:
                 self.inner.pause([TopicPartition(*key) for key in unresolved])
 
@@ -440,7 +523,7 @@ class Consumption:
 
     def _resolve_again(self) -> None:
         """Ask again for committed positions that did not come at assignment."""
-        now = time.monotonic()
+        now = self._monotonic_s()
         keys = [key for key, again_at in self._unresolved.items() if now >= again_at]
         if not keys:
             return
@@ -451,7 +534,7 @@ class Consumption:
                 try:
                     self.inner.seek(TopicPartition(*key, to_kafka(position)))
                 except KafkaException:  # its own look-up has not come to an end yet
-                    self._unresolved[key] = time.monotonic() + RESOLVE_AGAIN_S
+                    self._unresolved[key] = self._monotonic_s() + RESOLVE_AGAIN_S
                     continue
             with self._lock:
                 flow = self._core.flows[key]
@@ -477,7 +560,39 @@ class Consumption:
                 self.inner.incremental_unassign(
                     [TopicPartition(p.topic, p.partition) for p in partitions]
                 )
-            self.forget(keys)
+            self._let_go(keys)
+
+    @contextlib.contextmanager
+    def keeping_failures(self) -> Generator[None]:
+        """Around all that runs inside the inner client, which must not see it raise.
+
+        The inner client would drop the messages that it has at hand; the exception surfaces from
+        `poll`, `consume` or `close` once they are safe.
+        """
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001  (Ctrl-C too; `raise_callback_failures`)
+            self.callback_failures.append(error)
+
+    def give_up(
+        self, partitions: list[TopicPartition], call_user: Callable[[], None], *, is_lost: bool
+    ) -> None:
+        """A rebalance takes partitions: stop, user's callback, commit, drop; then it unassigns.
+
+        Args:
+            partitions: Those that are taken.
+            call_user: Runs the user's callback; must not raise.
+            is_lost: They belong to another member already, so nothing is committed.
+        """
+        keys = [(p.topic, p.partition) for p in partitions]
+        with self.keeping_failures():
+            self.stop_delivery(partitions)
+        call_user()
+        with self.keeping_failures():
+            if self.commits_automatically and not is_lost:
+                self.commit_stored(keys, asynchronous=False)
+        with self.keeping_failures():
+            self._let_go(keys)
 
     def stop_delivery(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out nothing more of partitions that are about to be revoked."""
@@ -490,13 +605,35 @@ class Consumption:
                 if self._run is not None and self._run.entry.flow.key == key:
                     self._run = None
 
+    def _let_go(self, keys: Iterable[FlowKey]) -> None:
+        """Drop partitions that are given up, and resume what of them is paused only for us.
+
+        Behind the inner call, which may refuse, and behind the user's callback, who may resume what
+        was paused by both.
+        """
+        with self._lock:
+            paused_for_us = self._forget(keys)
+        if paused_for_us:
+            self.inner.resume(paused_for_us)
+
     def forget(self, keys: Iterable[FlowKey]) -> None:
-        """Drop partitions and all that was read ahead of them."""
+        """Drop partitions and all that was read ahead of them; the inner consumer is closed."""
         with self._lock:
             self._forget(keys)
 
-    def _forget(self, keys: Iterable[FlowKey]) -> None:
+    def _forget(self, keys: Iterable[FlowKey]) -> list[TopicPartition]:
+        """Drop partitions.
+
+        Returns:
+            Those that the inner consumer has paused only for us. librdkafka keeps a pause when the
+            partition is assigned again.
+        """
+        paused_for_us: list[TopicPartition] = []
         for key in keys:
+            flow = self._core.flows.get(key)
+            is_paused = flow is not None and (flow.is_paused_by_us or key in self._unresolved)
+            if is_paused and key not in self._paused_by_user:
+                paused_for_us.append(TopicPartition(*key))
             self._core.revoked(key)
             self._drop_received(key)
             self._taken -= self._undelivered.forget(key)
@@ -506,6 +643,7 @@ class Consumption:
         run = self._run
         if run is not None and run.entry.flow.key not in self._core.flows:
             self._run = None
+        return paused_for_us
 
     def _drop_received(self, key: FlowKey) -> None:
         """Drop what came from Kafka before a seek or revocation."""
@@ -552,9 +690,13 @@ class Consumption:
                 for partition in partitions:
                     key = (partition.topic, partition.partition)
                     flow = self._core.flows.get(key)
+                    if not is_paused:
+                        self._paused_by_user.discard(key)
                     if flow is None:
                         resumed.append(partition)  # stock says what is wrong with it
                         continue
+                    if is_paused:
+                        self._paused_by_user.add(key)
                     self._core.paused_by_user(key, is_paused=is_paused)
                     if not flow.is_paused_by_us and key not in self._unresolved:
                         resumed.append(partition)
@@ -633,7 +775,9 @@ class Consumption:
                 self._log(f"commit of {place} failed: {partition.error}", cause=place)
 
     def _commit_when_due(self) -> None:
-        now = time.monotonic()
+        if not self._view.auto_commit_interval_ms:
+            return
+        now = self._monotonic_s()
         if now < self._next_commit:
             return
         is_first = self._next_commit == 0.0
@@ -666,3 +810,8 @@ class Consumption:
                 "cache_hits": self._fetcher.cache_hits,
                 "mismatches": self._fetcher.mismatches,
             }
+
+
+def _is_of_the_member(message: Any) -> bool:
+    """Whether it is an error of the consumer and not of one of its partitions."""
+    return message.error() is not None and message.topic() is None

@@ -26,13 +26,14 @@ __all__ = ["DeliveryReports", "kafka_error_of"]
 class _Serving:
     """The segment whose callbacks run now."""
 
-    __slots__ = ("begun", "message_of", "segment")
+    __slots__ = ("begun", "ended", "message_of", "segment")
 
     def __init__(self, segment: SealedSegment) -> None:
         self.segment = segment
         # Records whose callback has been called, or that have none. All who serve share it: a
         # callback that flushes, another thread, the next call after an interrupt.
         self.begun = 0
+        self.ended = 0  # of these
         self.message_of = _messages(segment)
 
 
@@ -59,10 +60,17 @@ class DeliveryReports:
         self._events: deque[None] = deque()  # one for each event in the queue
         self._serving: _Serving | None = None
 
-    def __len__(self) -> int:
+    @property
+    def surplus(self) -> int:
         """Events in the queue that are no records, less records that are served but not freed."""
         serving = self._serving
         return len(self._events) - (0 if serving is None else serving.begun)
+
+    @property
+    def running(self) -> int:
+        """How many records' callbacks run now."""
+        serving = self._serving
+        return 0 if serving is None else serving.begun - serving.ended
 
     @property
     def is_empty(self) -> bool:
@@ -140,12 +148,15 @@ class DeliveryReports:
             # record is told later, or inside of the callback.
             serving.begun = record_index + 1
             if callback is None or (error is None and self._only_errors):
+                serving.ended += 1
                 continue
             served += 1
             try:
                 callback(error, message)
             except Exception as failure:  # noqa: BLE001  (raised by `serve`)
                 failures.append(failure)
+            finally:
+                serving.ended += 1
         with self._lock:
             if self._serving is serving:
                 self._serving = None

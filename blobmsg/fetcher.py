@@ -179,7 +179,7 @@ class Fetcher:
             if section is None:
                 return
             try:
-                outcomes = self._fetch(section)
+                outcomes = self.fetch(section)
             except Exception as error:
                 if self._is_stopping:
                     return  # the store was closed under a request that hung
@@ -187,8 +187,13 @@ class Fetcher:
                 fatal = KafkaError(KafkaError._FATAL, repr(error), fatal=True)
                 outcomes = [Failure(FailureKind.REFUSED, fatal)] * len(section.parts)
             self._done.put(FetchResult(section, outcomes))
+            del section, outcomes  # a thread that waits must not keep what the consumer has dropped
 
-    def _fetch(self, section: FetchSection) -> Sequence[RecordsView | Failure]:
+    def fetch(self, section: FetchSection) -> Sequence[RecordsView | Failure]:
+        """Fetch a section: for each of its parts a `RecordsView` or a `Failure`.
+
+        Threads: those of this pool; the simulation, which has none.
+        """
         if not any(entry.is_current for entry, _, _ in section.parts):
             return [_STALE] * len(section.parts)  # revoked or sought away meanwhile
         try:

@@ -53,6 +53,9 @@ _INNER_QUEUE_SLACK_BYTES: Final = 64 * 1024
 _INNER_QUEUE_SHARE: Final = 8
 _IDEMPOTENT_MAX_IN_FLIGHT: Final = 5  # librdkafka's limit for an idempotent producer
 _ACKS_ALL: Final = -1
+# An application that waits for its records' reports before it commits waits that long. Readers of
+# other transactions wait for uploads that take longer.
+_HOLD_MS: Final = 10_000
 # No setting of anybody. As the last key of a dict it makes stock stop after it has judged every
 # other key and before it starts a thread or opens a socket.
 _SENTINEL: Final = "blobmsg.every.value.was.accepted"
@@ -98,8 +101,12 @@ class TimeBudget:
             more; None: no limit.
         batch_interval_ms: Age at which a batch is sealed; at most a quarter of that deadline.
         request_timeout_ms: Longest single request to the store: at most what interval and
-            `blobmsg.fallback.after.ms` (at most a quarter as well) leave of the deadline, so that
-            one that hangs is tried again. The segment's own deadline cuts it further.
+            `fallback_after_ms` leave of the deadline, so that one that hangs is tried again. The
+            segment's own deadline cuts it further.
+        fallback_after_ms: How long an object fails before its segments go inline; at most a
+            quarter of that deadline.
+        hold_ms: How long an open transaction's notifications are held back at most; at most a
+            quarter of that deadline.
     """
 
     message_timeout_ms: int
@@ -107,6 +114,8 @@ class TimeBudget:
     wrapper_deadline_ms: int | None
     batch_interval_ms: int
     request_timeout_ms: int
+    fallback_after_ms: int
+    hold_ms: int
 
     @classmethod
     def of(cls, settings: Settings, view: KafkaView) -> TimeBudget:
@@ -119,6 +128,8 @@ class TimeBudget:
                 wrapper_deadline_ms=None,
                 batch_interval_ms=settings.batch_interval_ms,
                 request_timeout_ms=settings.request_timeout_ms,
+                fallback_after_ms=settings.fallback_after_ms,
+                hold_ms=_HOLD_MS,
             )
         # Never 0, which would mean "no limit" to librdkafka: T = 1 gives 1 and 1.
         inner_ms = max(1, timeout_ms // 2)
@@ -134,6 +145,8 @@ class TimeBudget:
             request_timeout_ms=min(
                 settings.request_timeout_ms, max(1, deadline_ms - interval_ms - fallback_ms)
             ),
+            fallback_after_ms=fallback_ms,
+            hold_ms=min(_HOLD_MS, quarter_ms),
         )
 
 
@@ -175,7 +188,8 @@ def inner_consumer_config(
     """Settings of the inner consumer: it neither stores nor commits offsets, and no callbacks.
 
     librdkafka commits a stored offset only when its number grows, so positions inside one
-    notification would be lost; the wrapper commits itself (DESIGN.md, *Offsets*).
+    notification would be lost; the wrapper commits itself (DESIGN.md, *Offsets*). It tells where
+    a partition ends, for positions behind what nobody sees; whether the user hears of it is ours.
 
     Args:
         user_conf: librdkafka's part of the user's settings.
@@ -186,7 +200,11 @@ def inner_consumer_config(
         KafkaException, TypeError, ValueError: What stock raises for a bad value or callback.
     """
     _let_stock_judge(user_conf, is_consumer=True)
-    ours = {"enable.auto.commit": False, "enable.auto.offset.store": False}
+    ours = {
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
+    }
     return {**without(user_conf, {*_CONSUMER_CALLBACKS, *ours}), **ours}
 
 

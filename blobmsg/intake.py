@@ -38,15 +38,27 @@ class Intake:
         unresolved: Partitions of which nothing is taken, for their position is not known yet.
         clock: Time.
         record_max_bytes: `blobmsg.record.max.bytes`; segments up to 4 times of it are read.
+        tells_ends: The user wishes to hear when a partition's end is reached.
+
+    Attributes:
+        is_fenced: Whether Kafka has fenced the inner consumer, or it has failed fatally for another
+            reason: it loses its partitions then.
 
     Threads: under the consumer's lock.
     """
 
     def __init__(
-        self, core: Debatcher, unresolved: Container[FlowKey], clock: Clock, record_max_bytes: int
+        self,
+        core: Debatcher,
+        unresolved: Container[FlowKey],
+        clock: Clock,
+        record_max_bytes: int,
+        *,
+        tells_ends: bool,
     ) -> None:
         self._core = core
         self._unresolved = unresolved
+        self._tells_ends = tells_ends
         self._clock = clock
         self._limits = Limits(
             max_segment_bytes=max(Limits().max_segment_bytes, 4 * record_max_bytes),
@@ -55,6 +67,7 @@ class Intake:
         self.counters: dict[str, int] = dict.fromkeys(
             ("notifications", "inline_segments", "plain_records", "damaged"), 0
         )
+        self.is_fenced = False
 
     def take(self, message: Any) -> Message | None:
         """Take a message of the inner consumer.
@@ -122,23 +135,32 @@ class Intake:
             self._refuse_position(flow, kafka_offset)
 
     def _take_error(self, message: Any, error: KafkaError, flow: Flow | None) -> Message | None:
+        if error.code() == KafkaError._FATAL:
+            self.is_fenced = True
         raw = message.offset()
-        event = Message(
-            message.topic(),
-            message.partition(),
-            None if raw is None else to_virtual(raw),
-            value=message.value(),
-            error=error,
-            timestamp=message.timestamp(),
-            leader_epoch=message.leader_epoch(),
-        )
+        kafka_offset = -1 if raw is None else raw
+        is_end = error.code() == KafkaError._PARTITION_EOF
+        event: Message | None = None
+        if self._tells_ends or not is_end:
+            event = Message(
+                message.topic(),
+                message.partition(),
+                None if raw is None else to_virtual(raw),
+                value=message.value(),
+                error=error,
+                timestamp=message.timestamp(),
+                leader_epoch=message.leader_epoch(),
+            )
         if flow is None:
             return event
-        if flow.key not in self._unresolved:
-            self._core.event_received(flow, -1 if raw is None else raw, event)
-            return None
-        # An end of the partition comes again when its position is known; nothing else does.
-        return None if error.code() == KafkaError._PARTITION_EOF else event
+        if flow.key in self._unresolved:
+            # An end of the partition comes again when its position is known; nothing else does.
+            return None if is_end else event
+        if is_end:
+            self._core.end_received(flow, kafka_offset, event)
+        else:
+            self._core.event_received(flow, kafka_offset, event)
+        return None
 
     def _refuse_position(self, flow: Flow, kafka_offset: int) -> None:
         topic, partition = flow.key

@@ -225,6 +225,7 @@ class KafkaView:
     not set it has `transaction_timeout_ms`. `queue_buffering_max_messages` is None unless set:
     librdkafka's default of 100,000 would be a few seconds of small records here, where the bytes
     are what is bounded. `sticky_partitioning_linger_ms` is twice `linger_ms` unless set.
+    `topic_metadata_refresh_interval_ms` of -1 and `auto_commit_interval_ms` of 0 mean never.
 
     Threads: any (frozen).
     """
@@ -296,6 +297,8 @@ class KafkaView:
             parsed = parse(value)
             if parsed is not None:
                 values[field_name] = parsed
+        if values.get("queue_buffering_max_messages") == 0:
+            del values["queue_buffering_max_messages"]  # librdkafka's word for no limit
         if "transactional_id" in values and "message_timeout_ms" not in values:
             values["message_timeout_ms"] = values.get(
                 "transaction_timeout_ms", _DEFAULT_TRANSACTION_TIMEOUT_MS

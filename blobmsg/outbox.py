@@ -142,13 +142,11 @@ class Outbox:
             self._handed_over = 0
 
     def _give_up(self, action: Notify, error: KafkaError | None = None) -> None:
-        first = self._handed_over
-        if action.records is not None:
-            first += action.records.start
+        records = action.records or range(action.segment.record_count)
         with self._core_lock:
             self._dispatch(
                 self._core.notifier.not_handed_over(
-                    action.segment, first, self._clock.now_ms(), error
+                    action.segment, records[self._handed_over :], self._clock.now_ms(), error
                 )
             )
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
@@ -15,9 +17,12 @@ import confluent_kafka
 # Bound before anybody can have replaced them.
 from confluent_kafka import Consumer as StockConsumer
 from confluent_kafka import Producer as StockProducer
+from confluent_kafka import deserializing_consumer, serializing_producer
 
+from blobmsg.aio import AIOBlobConsumer, AIOBlobProducer
 from blobmsg.consumer import BlobConsumer
 from blobmsg.producer import BlobProducer
+from blobmsg.serializing import DeserializingBlobConsumer, SerializingBlobProducer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,24 +31,37 @@ __all__ = ["patch"]
 
 logger = logging.getLogger("blobmsg.patch")
 
-_REPLACEMENTS: Final = {"Producer": BlobProducer, "Consumer": BlobConsumer}
+# By module and name.
+_REPLACEMENTS: Final = {
+    (confluent_kafka, "Producer"): BlobProducer,
+    (confluent_kafka, "Consumer"): BlobConsumer,
+    (confluent_kafka, "SerializingProducer"): SerializingBlobProducer,
+    (confluent_kafka, "DeserializingConsumer"): DeserializingBlobConsumer,
+    (serializing_producer, "SerializingProducer"): SerializingBlobProducer,
+    (deserializing_consumer, "DeserializingConsumer"): DeserializingBlobConsumer,
+}
 
 
 def patch() -> None:
     """Let `confluent_kafka.Producer` and `Consumer` be `BlobProducer` and `BlobConsumer`.
+
+    So become `SerializingProducer`, `DeserializingConsumer` and those of `confluent_kafka.aio`. Its
+    asynchronous serializing clients derive from stock's: they wrap the drop-ins, and their
+    callbacks must not call the consumer.
 
     Call it before the code that imports them: a name that a module has imported already, or a
     class derived from one, keeps the stock class, and a warning in the log says where. A second
     call does nothing. `python -m blobmsg.run app.py` does it before an application.
 
     Processes that are started anew (multiprocessing by `spawn` or `forkserver`) call it themselves.
-    Serializing and deserializing clients are not replaced; the asyncio ones, which take what
-    `confluent_kafka` holds when they are made, wrap the drop-ins.
 
     Threads: one, before others use confluent_kafka.
     """
-    for name, ours in _REPLACEMENTS.items():
-        setattr(confluent_kafka, name, ours)
+    for (module, name), ours in _REPLACEMENTS.items():
+        setattr(module, name, ours)
+    with suppress(ImportError):  # older versions have no such module
+        stock_aio = import_module("confluent_kafka.aio")
+        stock_aio.AIOProducer, stock_aio.AIOConsumer = AIOBlobProducer, AIOBlobConsumer  # type: ignore[attr-defined]
     for place in list(_left_stock()):
         logger.warning(
             "%s was imported before blobmsg.patch() and stays the stock class: patch first", place

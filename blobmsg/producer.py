@@ -15,12 +15,15 @@ import time
 import uuid
 import weakref
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from blobmsg.asking import ask
 from blobmsg.clock import SystemClock
+from blobmsg.commits import commit_entries, partitions_of
 from blobmsg.config import parse_settings
 from blobmsg.core.segments import headers_bytes
 from blobmsg.inner_config import (
@@ -31,20 +34,25 @@ from blobmsg.inner_config import (
 )
 from blobmsg.inner_events import InnerStatistics, weakly, with_own_statistics
 from blobmsg.kafka_settings import KafkaView, collect_config
+from blobmsg.offset_check import FirstOffsetCheck
 from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.record_arguments import (
     bytes_of,
     check_messages,
     check_name,
     checked_numbers,
+    exact_str,
     normalized_headers,
     of_batch,
+    refuse_own_header,
     too_large,
-    topic_type_error,
 )
 from blobmsg.resources import SharedAdmin, Stores
 from blobmsg.thread_log import ThreadLog
+from blobmsg.time_limit import TimeLimit
 from blobmsg.topic_directory import TopicDirectory
+from blobmsg.transactions import Transactions
+from blobmsg.user_positions import check_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -75,6 +83,11 @@ _VALUE_PLACE: Final = 2
 _KEY_PLACE: Final = 3
 # Longer than any upload thread needs to notice; the threads are daemons.
 _STOP_TIMEOUT_S: Final = 1.0
+# What `close` waits for the reports of records that time out at its very end.
+_REPORT_S: Final = 0.5
+# What the end of an open transaction takes of a `close` at most: a cluster that is there needs
+# milliseconds.
+_END_TRANSACTION_S: Final = 5.0
 
 
 class BlobProducer(_ProducerBase):
@@ -98,21 +111,26 @@ class BlobProducer(_ProducerBase):
     """
 
     # For a subclass whose __init__ never ran, and until the end of ours.
-    __unusable: str | None = "Producer has not been initialized: call super().__init__(conf)"
+    __unusable: str | None = (
+        "Producer has been closed: it was never initialized, call super().__init__(conf)"
+    )
     __pipeline: ProducerPipeline
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         conf = collect_config(args, kwargs)
         settings, kafka_conf = parse_settings(conf, os.environ)
         view = KafkaView.parse(kafka_conf)
+        if settings.route == "plain":  # Kafka takes no larger ones
+            smaller_bytes = min(settings.record_max_bytes, view.message_max_bytes)
+            settings = replace(settings, record_max_bytes=smaller_bytes)
         self.__settings = settings
         self.__record_max_bytes = settings.record_max_bytes
         self.__callbacks = KafkaCallbacks.of(kafka_conf)
         self.__default_on_delivery = self.__callbacks.on_delivery
         self.__kafka_conf = kafka_conf
         self.__message_timeout_s = view.message_timeout_ms / 1000
-        if view.is_transactional:
-            _refuse("transactional.id", "transactions")
+        self.__is_transactional = view.is_transactional
+        self.__message_max_bytes = view.message_max_bytes
         name = f"blobmsg-producer-{next(_numbers)}"
         self.__statistics = InnerStatistics()
         inner_conf = inner_producer_config(kafka_conf, settings, view)
@@ -128,6 +146,8 @@ class BlobProducer(_ProducerBase):
         if settings.store_url is not None:
             self.__stores.get()  # a wrong url or a missing extra shows here, not at an upload
         self.__shared_admin = SharedAdmin(kafka_conf)
+        shared_admin = self.__shared_admin
+        self.__offset_check = FirstOffsetCheck(lambda: shared_admin.client)
         self.__directory = TopicDirectory(
             self.__inner.list_topics,
             self.__shared_admin.client,
@@ -136,16 +156,20 @@ class BlobProducer(_ProducerBase):
             # Older versions have nobody to call it for an admin client.
             knocks="oauth_cb" not in kafka_conf,
         )
+        clock = SystemClock()
         self.__pipeline = ProducerPipeline(
             self.__inner,
             settings,
             view,
             directory=self.__directory,
             stores=self.__stores,
-            on_store_error=weakly(self.__on_store_error),
-            clock=SystemClock(),
+            on_store_error=weakly(self.__on_error),
+            clock=clock,
             name=name,
             producer_id=uuid.uuid4().bytes,
+        )
+        self.__transactions = Transactions(
+            self.__pipeline, clock, view.transaction_timeout_ms / 1000
         )
         self.__record_step = self.__pipeline.record_step
         self.__record_path = self.__pipeline.record_path
@@ -179,9 +203,6 @@ class BlobProducer(_ProducerBase):
     def __on_error(self, error: KafkaError) -> None:
         if error.name() == "_ALL_BROKERS_DOWN" and self.__unusable is None:
             self.__pipeline.all_brokers_down()
-        self.__queue_event(self.__callbacks.error_cb, error)
-
-    def __on_store_error(self, error: KafkaError) -> None:
         self.__queue_event(self.__callbacks.error_cb, error)
 
     def __on_log_failure(self, error: Exception) -> None:
@@ -237,7 +258,8 @@ class BlobProducer(_ProducerBase):
         """
         if self.__unusable is not None:
             raise RuntimeError(self.__unusable)
-        callback = callback or on_delivery or self.__default_on_delivery
+        if callback is None:
+            callback = self.__default_on_delivery if on_delivery is None else on_delivery
         if self.__record_step(topic, key, value, partition, callback, timestamp, headers):
             return
         payload_bytes = 0
@@ -257,13 +279,18 @@ class BlobProducer(_ProducerBase):
             payload_bytes += headers_bytes(headers)
             is_urgent = any(name == _URGENT_HEADER for name, _ in headers)
         if type(topic) is not str:
-            raise topic_type_error(topic)
-        if payload_bytes > self.__record_max_bytes:
-            raise too_large(payload_bytes, self.__record_max_bytes)
+            topic = exact_str(topic)
         partition, timestamp = checked_numbers(partition, timestamp)
+        max_bytes = self.__record_max_bytes
         if topic not in self.__store_topics and not self.__uses_store(topic):
-            self.__produce_untouched(topic, value, key, partition, callback, timestamp, headers)
-            return
+            if not self.__is_transactional:  # else only the producer of the transaction may send it
+                self.__produce_untouched(topic, value, key, partition, callback, timestamp, headers)
+                return
+            max_bytes = self.__message_max_bytes
+        elif headers is not None:
+            refuse_own_header(headers)
+        if payload_bytes > max_bytes:
+            raise too_large(payload_bytes, max_bytes)
         self.__record_path.append(
             topic,
             key,
@@ -303,20 +330,16 @@ class BlobProducer(_ProducerBase):
         Threads: any.
         """
         self.__check_usable()
-        if not isinstance(topic, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise topic_type_error(topic)
+        topic = exact_str(topic)
         partition, _ = checked_numbers(partition, 0)
         check_messages(messages)
-        callback = callback or on_delivery or self.__default_on_delivery
+        if callback is None:
+            callback = self.__default_on_delivery if on_delivery is None else on_delivery
         queued = 0
         index = 0
         while index < len(messages):
-            taken = index
-            if topic.__class__ is str:
-                taken = self.__record_step.join_messages(
-                    topic, messages, index, partition, callback
-                )
-                queued += taken - index
+            taken = self.__record_step.join_messages(topic, messages, index, partition, callback)
+            queued += taken - index
             if taken == index:
                 queued += self.__produce_message(topic, messages[index], partition, callback)
                 taken += 1
@@ -334,6 +357,9 @@ class BlobProducer(_ProducerBase):
         own = message.get("partition")
         if own is not None:
             partition = own
+        own = message.get("callback")
+        if own is not None:
+            callback = own
         try:
             BlobProducer.produce(  # not that of a subclass, as stock
                 self,
@@ -341,7 +367,7 @@ class BlobProducer(_ProducerBase):
                 message.get("value"),
                 message.get("key"),
                 partition,
-                message.get("callback") or callback,
+                callback,
                 timestamp=message.get("timestamp", 0),
                 headers=message.get("headers"),
             )
@@ -434,14 +460,14 @@ class BlobProducer(_ProducerBase):
         return self.__flush(_seconds(timeout))
 
     def __flush(self, timeout_s: float) -> int:
-        deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
+        limit = TimeLimit(timeout_s)
         while True:
-            remaining = self.__pipeline.flush(_rest_s(deadline))
+            remaining = self.__pipeline.flush(limit.rest_s())
             if self.__passthrough is None:
                 return remaining
-            remaining += self.__passthrough.flush(_rest_s(deadline))
+            remaining += self.__passthrough.flush(limit.rest_s())
             # Again when a callback of one has produced to the other.
-            if not self.__pipeline.undelivered or (deadline and time.monotonic() >= deadline):
+            if not self.__pipeline.undelivered or limit.is_over:
                 return remaining
 
     def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
@@ -472,14 +498,15 @@ class BlobProducer(_ProducerBase):
         Threads: any.
         """
         if self.__unusable is not None:
-            if self.__unusable is _CLOSED:
-                return True
-            raise RuntimeError(self.__unusable)
+            self.__check_not_forked()
+            return True
         if self.__is_closing:
             return True  # another thread, or a callback of this close, is at it
         self.__is_closing = True  # without a call in between: nor can an interrupt come
         try:
-            failure = self.__flush_to_the_end(self.__message_timeout_s or None)
+            self.__transactions.close(_END_TRANSACTION_S)
+            timeout_s = self.__message_timeout_s
+            failure = self.__flush_to_the_end(timeout_s + _REPORT_S if timeout_s else -1)
         finally:  # Ctrl-C gives up
             remaining = len(self)
             self.__unusable = _CLOSED
@@ -491,22 +518,22 @@ class BlobProducer(_ProducerBase):
             raise failure
         return True
 
-    def __flush_to_the_end(self, timeout_s: float | None) -> Exception | None:
+    def __flush_to_the_end(self, timeout_s: float) -> Exception | None:
         """Flush, whatever callbacks raise; the first that one has raised."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        limit = TimeLimit(timeout_s)
         first: Exception | None = None
         while True:
             try:
-                self.__flush(_rest_s(deadline))
+                self.__flush(limit.rest_s())
             except Exception as failure:  # noqa: BLE001, PERF203  (`close` raises it at the end)
                 first = first or failure
-                if self.__pipeline.is_fatal or (deadline and time.monotonic() >= deadline):
+                if self.__pipeline.is_fatal or limit.is_over:
                     return first
             else:
                 return first
 
-    def __release(self) -> None:
-        self.__pipeline.stop(_STOP_TIMEOUT_S)
+    def __release(self, stop_timeout_s: float = _STOP_TIMEOUT_S) -> None:
+        self.__pipeline.stop(stop_timeout_s)
         # Their threads and connections end with their last reference, as after stock's `close`.
         del self.__inner
         self.__passthrough = None
@@ -517,18 +544,15 @@ class BlobProducer(_ProducerBase):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        if self.__unusable is not _FORKED:  # its exception would replace the block's own
+            self.close()
 
     def __len__(self) -> int:
         if self.__unusable is not None:
-            return self.__zero_if_closed()
-        count = self.__pipeline.undelivered
+            self.__check_not_forked()
+            return 0  # as stock
+        count = self.__pipeline.undelivered + self.__pipeline.reports.running
         return count if self.__passthrough is None else count + len(self.__passthrough)
-
-    def __zero_if_closed(self) -> int:
-        if self.__unusable is _CLOSED:
-            return 0
-        raise RuntimeError(self.__unusable)
 
     def __bool__(self) -> bool:
         return True
@@ -543,23 +567,19 @@ class BlobProducer(_ProducerBase):
                 count,
             )
         self.__unusable = _CLOSED
-        self.__release()
+        self.__release(0.0)  # whoever made it garbage must not wait
 
     # --- the cluster --------------------------------------------------------------------------
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Metadata of the cluster; as stock."""
         self.__check_handle()
-        return (
-            self.__inner.list_topics(timeout=timeout)
-            if topic is None
-            else self.__inner.list_topics(topic, timeout)
-        )
+        return ask(partial(self.__inner.list_topics, topic), timeout)
 
     def cluster_id(self, timeout: float = -1) -> str:
         """The cluster's id; as stock."""
         self.__check_handle()
-        cluster_id: str = self.__inner.cluster_id(timeout)
+        cluster_id: str = ask(self.__inner.cluster_id, timeout)
         return cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -590,47 +610,97 @@ class BlobProducer(_ProducerBase):
             "rx_bytes": self.__statistics.rx_bytes,
         }
 
-    # --- what comes later ---------------------------------------------------------------------
+    # --- transactions -------------------------------------------------------------------------
 
     def init_transactions(self, timeout: float = -1) -> None:
-        """Not configured: `transactional.id` is not supported by this version."""
-        self.__refuse_transaction()
+        """Fence all other producers of this `transactional.id` and end what they have left.
+
+        Args:
+            timeout: Seconds to wait at most; negative: no limit.
+
+        Raises:
+            KafkaException: As stock; `_NOT_CONFIGURED` without a `transactional.id`.
+
+        Threads: any, but the calls for transactions one after the other.
+        """
+        self.__configured_transactions().init(_seconds(timeout))
 
     def begin_transaction(self) -> None:
-        """Not configured: `transactional.id` is not supported by this version."""
-        self.__refuse_transaction()
+        """Open a transaction; records can be produced in one only.
 
-    def commit_transaction(self, timeout: float = -1) -> None:
-        """Not configured: `transactional.id` is not supported by this version."""
-        self.__refuse_transaction()
-
-    def abort_transaction(self, timeout: float = -1) -> None:
-        """Not configured: `transactional.id` is not supported by this version."""
-        self.__refuse_transaction()
+        Raises:
+            KafkaException: `_STATE` when one is open, or before `init_transactions`.
+        """
+        self.__configured_transactions().begin()
 
     def send_offsets_to_transaction(
-        self, positions: list[Any], group_metadata: Any, timeout: float = -1
+        self, positions: list[TopicPartition], group_metadata: Any, timeout: float = -1
     ) -> None:
-        """Not configured: `transactional.id` is not supported by this version."""
-        self.__refuse_transaction()
+        """Commit a consumer's positions with the transaction, exact to the record.
 
-    def __refuse_transaction(self) -> NoReturn:
+        Args:
+            positions: Virtual offsets, of the records that are to be read next.
+            group_metadata: `BlobConsumer.consumer_group_metadata()`.
+            timeout: Seconds to wait at most; negative: `transaction.timeout.ms`.
+
+        Raises:
+            KafkaException: As stock; `_INVALID_ARG` for a Kafka offset, where it can be told from
+                a virtual one, and for metadata over Kafka's 4,096 bytes.
+        """
+        transactions = self.__configured_transactions()
+        check_partitions(positions)
+        limit = TimeLimit(_seconds(timeout))
+        if self.__settings.offset_check:
+            self.__offset_check.check(positions)
+        partitions = partitions_of(commit_entries(positions))
+        transactions.send_offsets(partitions, group_metadata, limit.rest_s())
+
+    def commit_transaction(self, timeout: float = -1) -> None:
+        """Seal, upload and notify everything, then commit the transaction; runs callbacks.
+
+        Args:
+            timeout: Seconds to wait at most; negative: `transaction.timeout.ms`.
+
+        Raises:
+            KafkaException: As stock. Retriable: call again. `txn_requires_abort`: a record has
+                failed, or `transaction.timeout.ms` is nearly over.
+        """
+        self.__configured_transactions().commit(_seconds(timeout))
+
+    def abort_transaction(self, timeout: float = -1) -> None:
+        """Drop what is not delivered and abort the transaction; runs callbacks.
+
+        Args:
+            timeout: Seconds to wait at most; negative: `transaction.timeout.ms`.
+
+        Raises:
+            KafkaException: As stock.
+        """
+        self.__configured_transactions().abort(_seconds(timeout))
+
+    def __configured_transactions(self) -> Transactions:
         self.__check_usable()
-        raise KafkaException(
-            KafkaError(
-                KafkaError._NOT_CONFIGURED,
-                "The Transactional API requires transactional.id to be configured",
+        if not self.__is_transactional:
+            raise KafkaException(
+                KafkaError(
+                    KafkaError._NOT_CONFIGURED,
+                    "The Transactional API requires transactional.id to be configured",
+                )
             )
-        )
+        return self.__transactions
 
     def __check_usable(self) -> None:
         if self.__unusable is not None:
             raise RuntimeError(self.__unusable)
 
+    def __check_not_forked(self) -> None:
+        if self.__unusable is _FORKED:
+            raise RuntimeError(_FORKED)
+
     def __check_handle(self) -> None:
-        if self.__unusable is _CLOSED:
-            raise RuntimeError("Handle has been closed")  # as stock says it
-        self.__check_usable()
+        if self.__unusable is not None:
+            why = self.__unusable.removeprefix(_CLOSED)
+            raise RuntimeError(f"Handle has been closed{why}")  # as stock says it
 
 
 _CLOSED: Final = "Producer has been closed"
@@ -646,19 +716,6 @@ def _seconds(timeout: object) -> float:
     if not isinstance(timeout, (int, float)):
         raise TypeError(f"must be real number, not {type(timeout).__name__}")
     return float(timeout)
-
-
-def _rest_s(deadline: float | None) -> float:
-    return -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-
-
-def _refuse(what: str, feature: str) -> NoReturn:
-    raise KafkaException(
-        KafkaError(
-            KafkaError._NOT_IMPLEMENTED,
-            f"{what}: {feature} are not supported by this version of blobmsg",
-        )
-    )
 
 
 def _warn_at_exit() -> None:

@@ -6,7 +6,7 @@ them. Decides nothing about batches, order or memory.
 
 Threads: `record_step`, `record_path`, `serve`, `flush`, `purge` any; uploads by `Uploader`'s;
 topics are read by the one of `ProducerTopics`; the notifier thread alone calls the inner producer's
-`produce` (`Outbox`), `purge`, `flush` and `poll`.
+`produce` (`Outbox`), `purge`, `flush`, `poll` and what `Transactions` wants of it.
 Lock order: `_core_lock` is the only lock; nothing is called out while it is held.
 """
 
@@ -18,15 +18,13 @@ import threading
 import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.core.events import Notify, ProducerAction, ReadTopic, Report, UploadBatch
 from blobmsg.core.segments import SealedSegment, SegmentState
-from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
-from blobmsg.delivery_reports import DeliveryReports, kafka_error_of
-from blobmsg.errors import BlobmsgError
+from blobmsg.delivery_reports import DeliveryReports
 from blobmsg.format.codec import Codec
 from blobmsg.outbox import Outbox
 from blobmsg.producer_setup import create_producer_core
@@ -35,22 +33,24 @@ from blobmsg.rare_log import RareLog
 from blobmsg.record_path import RecordPath
 from blobmsg.record_step import RecordStep
 from blobmsg.reentrant import CoreLock, JobThread, News, Wakeup, wait_done, wait_without
+from blobmsg.store_watch import StoreWatch
 from blobmsg.thread_log import ThreadLog
+from blobmsg.upload_results import UploadResults
 from blobmsg.uploader import Uploader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable
 
     from blobmsg.clock import Clock
     from blobmsg.config import Settings
-    from blobmsg.core.segments import Batch, Lane
-    from blobmsg.format.part import Part
-    from blobmsg.format.rows import Rows
+    from blobmsg.core.producer_core import ProducerCore
+    from blobmsg.core.segments import Lane
+    from blobmsg.core.transaction import Transaction
     from blobmsg.kafka_settings import KafkaView
     from blobmsg.resources import Stores
     from blobmsg.topic_directory import TopicDirectory
 
-__all__ = ["ProducerPipeline"]
+__all__ = ["InnerCall", "ProducerPipeline"]
 
 logger = logging.getLogger("blobmsg.producer")
 
@@ -58,10 +58,33 @@ logger = logging.getLogger("blobmsg.producer")
 # only for what becomes ready while something else is in flight. It flushes and does not poll, for
 # nothing leaves otherwise: see `inner_config`.
 _FLUSH_SLICE_S: Final = 0.005
-# Longest sleep of an idle notifier thread: statistics and errors of the inner client wait so long.
+# Longest sleep of an idle notifier thread: errors of the inner client wait so long; statistics half
+# of their interval, if that is less.
 _IDLE_S: Final = 0.2
-# One that answers again before is not worth a word: S3 refuses single requests now and then.
-_STORE_AWAY_MS: Final = 5000
+_LEAST_IDLE_S: Final = 0.01
+
+
+class InnerCall:
+    """A call that the notifier thread makes for `Transactions`.
+
+    Args:
+        name: Stock's name of it.
+        make: Makes it.
+
+    Attributes:
+        is_over: Whether it has ended.
+        failure: What it has raised.
+        is_heard: Whether whoever made it knows that.
+    """
+
+    __slots__ = ("failure", "is_heard", "is_over", "make", "name")
+
+    def __init__(self, name: str, make: Callable[[], object]) -> None:
+        self.name = name
+        self.make = make
+        self.is_over = False
+        self.failure: Exception | None = None
+        self.is_heard = False
 
 
 class ProducerPipeline:
@@ -77,6 +100,14 @@ class ProducerPipeline:
         clock: Time.
         name: For thread names and log lines.
         producer_id: 16 bytes, unique to this producer.
+        make_uploader: Takes `Uploader`'s arguments.
+
+    Attributes:
+        inner: For the notifier thread; gone once the pipeline has stopped.
+        inner_call: The last that `make` was given.
+        reports: What `poll`, `flush` and `close` tell the user.
+        upload_results: Tells the core what came of uploads.
+        log: For what the user should know.
     """
 
     def __init__(
@@ -91,11 +122,16 @@ class ProducerPipeline:
         clock: Clock,
         name: str,
         producer_id: bytes,
+        make_uploader: Callable[..., Uploader] = Uploader,
     ) -> None:
-        self._inner = inner
+        self.inner = inner
         self._clock = clock
         self._name = name
         self._core = create_producer_core(settings, view, producer_id)
+        self._idle_s = _IDLE_S
+        if view.statistics_interval_ms:
+            half_s = view.statistics_interval_ms / 2000
+            self._idle_s = min(_IDLE_S, max(_LEAST_IDLE_S, half_s))
         self._memory = self._core.memory
         self._core_lock = CoreLock()
         self._news = News()  # of memory and reports
@@ -107,14 +143,13 @@ class ProducerPipeline:
         self._log_lines = JobThread(self._run, f"{name}-log")
         self._purges: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_stopping = False
+        self.inner_call: InnerCall | None = None  # the last one
         self._fatal: KafkaError | None = None
+        self._lost: KafkaError | None = None  # what the inner producer will never recover from
         self._acknowledged_silently = 0
         self.reports = DeliveryReports(only_errors=view.delivery_report_only_error)
         self.log = ThreadLog(logger, self.log_failed)
         self._log_rarely = RareLog(self.log.error)
-        self._stores = stores
-        self._on_store_error = on_store_error
-        self._warn_of_store = RareLog(self.log.warning)
         self._log_failure: Exception | None = None  # waits to be raised
         self.counters: dict[str, int] = dict.fromkeys(
             (
@@ -125,11 +160,21 @@ class ProducerPipeline:
                 "notifications",
                 "notification_bytes",
                 "inline_segments",
+                "fallback_segments",
+                "fallback_bytes",
                 "plain_records",
                 "failed_records",
                 "unheard_failures",
             ),
             0,
+        )
+        self._store_watch = StoreWatch(
+            self._core,
+            stores,
+            on_store_error=on_store_error,
+            counters=self.counters,
+            warn=RareLog(self.log.warning),
+            name=name,
         )
         self._outbox = Outbox(
             inner,
@@ -140,21 +185,11 @@ class ProducerPipeline:
             producer_id=producer_id,
             counters=self.counters,
         )
-        self._uploader = Uploader(
-            lambda: stores.get().store,
-            self,
-            codec=Codec[settings.compression_type.upper()],
-            producer_id=producer_id,
-            threads=settings.upload_threads,
-            name=name,
-        )
-        self._notifier_thread = threading.Thread(
-            target=self._run, args=(self._run_notifier,), name=f"{name}-notifier", daemon=True
-        )
         self._producer_topics = ProducerTopics(
             directory,
             self._core,
             view,
+            uses_store=settings.uses_store,
             clock=clock,
             has_in_flight=lambda: self._outbox.in_flight > 0,
             core_lock=self._core_lock,
@@ -165,7 +200,31 @@ class ProducerPipeline:
             log=self.log,
             name=name,
         )
-        self._topics = self._producer_topics.by_name
+        self.upload_results = UploadResults(
+            self._core,
+            self._core_lock,
+            self._producer_topics.by_name,
+            clock=clock,
+            dispatch=self._dispatch,
+            news=self._news,
+            wake_notifier=self._wake.set,
+            is_stopping=lambda: self._is_stopping,
+            thread_failed=self.thread_failed,
+            counters=self.counters,
+            log=self._log_rarely,
+            name=name,
+        )
+        self._uploader = make_uploader(
+            lambda: stores.get().store,
+            self.upload_results,
+            codec=Codec[settings.compression_type.upper()],
+            producer_id=producer_id,
+            threads=settings.upload_threads,
+            name=name,
+        )
+        self._notifier_thread = threading.Thread(
+            target=self._run, args=(self._run_notifier,), name=f"{name}-notifier", daemon=True
+        )
         self.record_step = RecordStep(
             self._producer_topics.keyed,
             self._memory,
@@ -198,27 +257,30 @@ class ProducerPipeline:
 
         Raises:
             BufferError: No room.
-            KafkaException: The topic does not exist, or nothing works any more.
+            KafkaException: The topic does not exist, no transaction is open, or nothing works any
+                more.
         """
         self._raise_fatal()
+        if self._lost is not None:
+            text = "Unable to produce message: Local: Fatal error"
+            raise KafkaException(KafkaError(KafkaError._FATAL, text))
+        if not self._producer_topics.is_open:
+            text = "Unable to produce message: Local: Erroneous state"
+            raise KafkaException(KafkaError(KafkaError._STATE, text))
         if not record.is_taken and self._memory.is_full_for(record.payload_bytes):
             self._request_seal()
             raise BufferError("Local: Queue full")
         if self._core_lock.is_deciding:  # a finalizer, on a thread of ours inside of the core
-            self._charge(record, 1)
+            self._memory.charge_record(record.payload_bytes)
             self._deferred.append((topic, record))
             self._jobs.put(self._append_deferred)
             return None
         return self._producer_topics.add_waiting(topic, record)
 
-    def _charge(self, record: WaitingRecord, times: int) -> None:
-        self._memory.records += times
-        self._memory.records_bytes += times * (record.payload_bytes + CHARGE_BYTES_PER_RECORD)
-
     def _append_deferred(self) -> None:
         topic, record = self._deferred.popleft()
         with self._core_lock.lock:
-            self._charge(record, -1)  # it is charged where it joins
+            self._memory.charge_record(record.payload_bytes, -1)  # it is charged where it joins
             try:
                 self.record_path.append(
                     topic,
@@ -234,10 +296,10 @@ class ProducerPipeline:
                 )
             except KafkaException as error:  # its `produce` has returned and can't raise it
                 with self._core_lock:
-                    self._charge(record, 1)
+                    self._memory.charge_record(record.payload_bytes)
                     self._producer_topics.fail(topic, record, error.args[0])
 
-    def _is_own_thread(self) -> bool:
+    def is_own_thread(self) -> bool:
         """Whether a finalizer has called on a thread of ours, which can't wait for itself."""
         return threading.current_thread().name.startswith(f"{self._name}-")
 
@@ -294,7 +356,10 @@ class ProducerPipeline:
             elif isinstance(action, ReadTopic):
                 self._producer_topics.read_soon(action.topic)
             else:
-                self._uploader.encode_inline(action.segment)
+                self._uploader.make_inline(action)
+        if self._core.transaction.is_stopped and self._producer_topics.is_open:
+            self._producer_topics.shut()
+            has_news = True
         if has_news:
             self._news.tell()
 
@@ -321,78 +386,7 @@ class ProducerPipeline:
                 cause=str(error),
             )
 
-    # --- outcomes of uploads (UploadOutcomes) ---------------------------------------------------
-
-    def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Rows]]:
-        """See `UploadOutcomes`."""
-        with self._news.listening() as news:
-            while not self._is_stopping:
-                with self._core_lock.lock:
-                    waiting = [s for s in batch.segments if s.state is SegmentState.WAITING]
-                    if not waiting:
-                        return []
-                    if self._core.reserve_object(batch, self._clock.now_ms()):
-                        return [(segment, segment.rows) for segment in waiting]
-                news.wait(1.0)
-        return []
-
-    def object_encoded(
-        self, batch: Batch, encoded: Iterable[SealedSegment], object_bytes: int
-    ) -> None:
-        """See `UploadOutcomes`."""
-        with self._core_lock:
-            self._core.object_encoded(batch, encoded, object_bytes)
-            self._news.tell()
-
-    def uploaded(
-        self, batch: Batch, parts: Mapping[SealedSegment, Part], object_bytes: int
-    ) -> None:
-        """See `UploadOutcomes`."""
-        with self._core_lock:
-            self.counters["object_bytes"] += object_bytes
-            self._core.object_released(batch, object_bytes)
-            self._dispatch(self._core.uploaded(batch, parts, self._clock.now_ms()))
-            self._news.tell()
-
-    def upload_failed(self, batch: Batch, error: BaseException, object_bytes: int) -> None:
-        """See `UploadOutcomes`."""
-        now_ms = self._clock.now_ms()
-        kafka_error = kafka_error_of(error)
-        # The store is asked again until the deadline, so what might still pass means that it came
-        # (or would have come during the next back-off).
-        may_pass = isinstance(error, BlobmsgError) and error.retriable
-        if batch.deadline_ms is not None and (may_pass or now_ms >= batch.deadline_ms):
-            text = f"Local: Message timed out: {error}"
-            kafka_error = KafkaError(KafkaError._MSG_TIMED_OUT, text)
-        self._log_rarely(
-            f"{self._name}: object {batch.object_key} ({len(batch.segments)} segments) is not "
-            f"stored: {error}",
-            cause=type(error).__name__,
-        )
-        with self._core_lock:
-            self._core.object_released(batch, object_bytes)
-            self._dispatch(self._core.upload_failed(batch, kafka_error, now_ms))
-            self._news.tell()
-
-    def begin_inline(self, segment: SealedSegment) -> Rows | None:
-        """See `UploadOutcomes`."""
-        with self._core_lock.lock:
-            return segment.rows if segment.state is SegmentState.WAITING else None
-
-    def inline_failed(self, segment: SealedSegment, error: BaseException) -> None:
-        """See `UploadOutcomes`."""
-        with self._core_lock:
-            failed = self._core.notifier.failed(
-                [segment], kafka_error_of(error), self._clock.now_ms()
-            )
-            self._dispatch(failed)
-
-    def inline_encoded(self, segment: SealedSegment, part: Part, data: bytes) -> None:
-        """See `UploadOutcomes`."""
-        now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
-        with self._core_lock:
-            lanes = self._topics[segment.topic].lanes
-            self._dispatch(self._core.inline_encoded(segment, part, data, lanes, now_ms, wall_ms))
+    # --- the threads --------------------------------------------------------------------------
 
     def thread_failed(self, error: BaseException) -> None:
         """A thread ended by a defect: nothing more can be promised."""
@@ -404,10 +398,8 @@ class ProducerPipeline:
                     fatal=True,
                 )
             self._producer_topics.stop()  # nobody fills it again
-            self._producer_topics.forget_all()  # so that `produce` finds out
+            self._producer_topics.shut()  # so that `produce` finds out
             self._news.tell()
-
-    # --- the notifier thread ------------------------------------------------------------------
 
     def _run(self, loop: Callable[[], None]) -> None:
         try:
@@ -418,32 +410,63 @@ class ProducerPipeline:
 
     def _run_notifier(self) -> None:
         while not self._is_stopping:
-            while not self._purges.empty():  # nobody else takes them
-                self._purges.get()()
-            with self._core_lock:
-                now_ms = self._clock.now_ms()
-                self._producer_topics.time_out_waiting(now_ms)
-                self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))
-                due_ms = self._core.next_tick_ms()
-            self._look_at_store(now_ms)
-            if not self._outbox.send():
-                self._inner.flush(_FLUSH_SLICE_S)
-            wait_s = _IDLE_S if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
-            if self._outbox.in_flight:
-                self._inner.flush(max(0.001, min(_FLUSH_SLICE_S, wait_s)))
-            elif self._outbox.is_empty and self._purges.empty():
-                self._wake.wait(min(_IDLE_S, wait_s))
-                self._inner.poll(0)
+            wait_s = self.notify()
+            if wait_s is not None:
+                self._wake.wait(wait_s)
+                self._serve_inner(self.inner.poll, 0)
 
-    def _look_at_store(self, now_ms: int) -> None:
-        trouble = self._stores.trouble
-        if trouble is None or now_ms - trouble.since_ms < _STORE_AWAY_MS:
-            return
-        if not self._core.notifier.unsettled_segments:
-            return  # and so nobody asks it now
-        text = f"{self._name}: the store does not answer, it is asked on: {trouble.error}"
-        if self._warn_of_store(text, cause=type(trouble.error).__name__):
-            self._on_store_error(kafka_error_of(trouble.error))
+    def notify(self) -> float | None:
+        """One round of the notifier thread.
+
+        Returns:
+            For how many seconds there is nothing to do; None: the inner producer has something.
+        """
+        while not self._purges.empty():  # nobody else takes them
+            self._purges.get()()
+        self._make_inner_call()
+        with self._core_lock:
+            now_ms = self._clock.now_ms()
+            self._producer_topics.time_out_waiting(now_ms)
+            self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))
+            due_ms = self._core.next_tick_ms(now_ms)
+        self._store_watch.look(now_ms)
+        if not self._outbox.send():
+            self._serve_inner(self.inner.flush, _FLUSH_SLICE_S)
+        wait_s = self._idle_s if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
+        if self._outbox.in_flight:
+            self._serve_inner(self.inner.flush, max(0.001, min(_FLUSH_SLICE_S, wait_s)))
+        elif self._outbox.is_empty and self._purges.empty():
+            return min(self._idle_s, wait_s)
+        return None
+
+    def do_jobs(self) -> None:
+        """Do what the threads for it would, when they were not started (`blobmsg.sim`)."""
+        self._jobs.do_all()
+        self._log_lines.do_all()
+
+    def read_topics(self) -> float:
+        """See `ProducerTopics.read_due`."""
+        return self._producer_topics.read_due()
+
+    def _serve_inner(self, serve: Callable[[float], int], timeout_s: float) -> None:
+        try:
+            serve(timeout_s)
+        except KafkaException as failure:
+            if not self._is_lost_by(failure):
+                raise
+
+    def _is_lost_by(self, failure: Exception) -> bool:
+        """Whether the inner producer is done for, fenced for example; then nothing more is sent."""
+        error = failure.args[0] if isinstance(failure, KafkaException) else None
+        if not isinstance(error, KafkaError) or not error.fatal():
+            return False
+        if self._lost is None:
+            self._lost = error
+            with self._core_lock.lock:
+                self._producer_topics.shut()
+            self._purge(in_queue=True, in_flight=True)
+            self.event(_raise, failure)  # once, as stock; the other calls raise it from here on
+        return True
 
     # --- reports and waiting --------------------------------------------------------------------
 
@@ -453,7 +476,7 @@ class ProducerPipeline:
         with self._core_lock.lock:
             records = self._memory.records  # first: a handler may free some behind any call
             not_freed = sum(segment.record_count for segment in tuple(self.reports.served))
-            return records - not_freed + len(self.reports)
+            return records - not_freed + self.reports.surplus
 
     @property
     def is_fatal(self) -> bool:
@@ -466,7 +489,7 @@ class ProducerPipeline:
         Returns:
             Events served; records without a callback that were acknowledged count too.
         """
-        if self._is_own_thread():
+        if self.is_own_thread():
             return 0
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
         with self._news.listening() as news:
@@ -490,16 +513,17 @@ class ProducerPipeline:
             if self.reports.served:
                 self._do_and_wait(self._free_served)
 
-    def flush(self, timeout_s: float) -> int:
+    def flush(self, timeout_s: float, is_over: Callable[[], bool] = lambda: False) -> int:
         """Seal everything at once and wait until all is reported, serving callbacks.
 
         Args:
             timeout_s: At most so long; negative: no limit.
+            is_over: Asked under the lock whether there is nothing to wait for any more.
 
         Returns:
             What remains undelivered.
         """
-        if self._is_own_thread():
+        if self.is_own_thread():
             self._request_seal()
             return self.undelivered
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
@@ -513,6 +537,8 @@ class ProducerPipeline:
                     if not remaining:
                         self._acknowledged_silently = 0
                         return 0
+                    if is_over():
+                        return remaining
                     # Again when all that was sealed is settled: callbacks may have produced more.
                     # Not for nothing, else it would seal the first records behind this flush.
                     is_settled = not self._core.notifier.unsettled_segments
@@ -544,20 +570,103 @@ class ProducerPipeline:
 
         self._purges.put(purge)
         self._wake.set()
-        if waits and not self._is_own_thread():
+        if waits and not self.is_own_thread():
             wait_without(self._core_lock.lock, partial(wait_done, done, self._notifier_thread))
 
     def _purge(self, *, in_queue: bool, in_flight: bool) -> None:
         """On the notifier thread: nothing is handed over meanwhile."""
         if in_queue:
-            error = KafkaError(KafkaError._PURGE_QUEUE)
-            with self._core_lock:
-                self._producer_topics.purge(error)
-                now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
-                self._dispatch(self._core.purge(error, now_ms, wall_ms))
-                self._news.tell()
-            self._outbox.purge(error)
-        self._inner.purge(in_queue=in_queue, in_flight=in_flight)
+            self.purge_queued()
+        self.inner.purge(in_queue=in_queue, in_flight=in_flight)
+
+    def purge_queued(self) -> None:
+        """Fail what the inner producer was not given. On the notifier thread."""
+        error = KafkaError(KafkaError._PURGE_QUEUE)
+        with self._core_lock:
+            self._producer_topics.purge(error)
+            now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
+            self._dispatch(self._core.purge(error, now_ms, wall_ms))
+            self._news.tell()
+        self._outbox.purge(error)
+        self._uploader.replace_useless()
+
+    # --- for `Transactions` ---------------------------------------------------------------------
+
+    @property
+    def transaction(self) -> Transaction:
+        """The current one; changed by `decide` alone."""
+        return self._core.transaction
+
+    def make(self, call: InnerCall) -> None:
+        """Have the notifier thread make a call; the one before it is over."""
+        self.inner_call = call  # in one step, whatever interrupts: the thread looks by itself
+        self._wake.set()
+
+    def _make_inner_call(self) -> None:
+        call = self.inner_call
+        if call is None or call.is_over:
+            return
+        try:
+            call.make()
+        except Exception as failure:  # noqa: BLE001  (whoever waits raises it)
+            self._is_lost_by(failure)
+            call.failure = failure
+        call.is_over = True
+        self._news.tell()
+
+    def wait_for(self, call: InnerCall, timeout_s: float) -> bool:
+        """Wait until a call is over; whether it is.
+
+        Args:
+            call: The last one.
+            timeout_s: At most so long; negative: no limit.
+
+        Raises:
+            RuntimeError: Nobody makes it any more, for the producer has been closed.
+        """
+        deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
+        while not call.is_over:
+            rest_s = _IDLE_S if deadline is None else deadline - time.monotonic()
+            if rest_s <= 0:
+                return False
+            if not self._notifier_thread.is_alive() and not call.is_over:
+                self._raise_fatal()
+                raise RuntimeError("Producer has been closed")
+            self.wait_for_news(min(rest_s, _IDLE_S), lambda: call.is_over)
+        return True
+
+    def wait_for_news(self, timeout_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Wait for anything to change, at most so long; not at all when it is over by then."""
+        with self._news.listening() as news:
+            if not is_over():
+                wait_without(self._core_lock.lock, partial(news.wait, timeout_s))
+
+    def await_answers(self, timeout_s: float) -> None:
+        """Let Kafka answer what it was sent. On the notifier thread."""
+        deadline = time.monotonic() + timeout_s
+        while self._outbox.in_flight and time.monotonic() < deadline:
+            self._serve_inner(self.inner.flush, _FLUSH_SLICE_S)
+
+    def decide(self, decision: Callable[[ProducerCore, ProducerTopics], None]) -> None:
+        """Have something decided by the core, on a thread of ours, and wait until it is."""
+        self._do_and_wait(partial(self.decide_here, decision))
+
+    def decide_here(self, decision: Callable[[ProducerCore, ProducerTopics], None]) -> None:
+        """As `decide`, called on a thread of ours: in an `InnerCall` only."""
+        with self._core_lock:
+            decision(self._core, self._producer_topics)
+            self._news.tell()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the inner producer is done for, fenced for example."""
+        return self._lost is not None
+
+    def raise_lost(self) -> None:
+        """Raise what makes this producer useless, if anything has."""
+        self._raise_fatal()
+        if self._lost is not None:
+            raise KafkaException(self._lost)
 
     def _raise_fatal(self) -> None:
         if self._fatal is not None:
@@ -605,7 +714,7 @@ class ProducerPipeline:
         self._log_lines.stop()
         self._producer_topics.stop()
         self._uploader.stop()
-        if self._is_own_thread():
+        if self.is_own_thread():
             return
         deadline = time.monotonic() + timeout_s
         self._notifier_thread.join(max(0.0, deadline - time.monotonic()))
@@ -613,4 +722,8 @@ class ProducerPipeline:
         self._producer_topics.join(max(0.0, deadline - time.monotonic()))
         self._uploader.join(max(0.0, deadline - time.monotonic()))
         if not self._notifier_thread.is_alive():
-            del self._inner, self._outbox.inner
+            del self.inner, self._outbox.inner
+
+
+def _raise(failure: Exception) -> NoReturn:
+    raise failure

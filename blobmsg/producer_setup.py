@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError
 
 from blobmsg.core.batcher import Batcher
+from blobmsg.core.fallback import InlineFallback
 from blobmsg.core.kafka_presence import AWAY_AFTER_MS, KafkaPresence
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
 from blobmsg.core.router import Router
+from blobmsg.core.transaction import Transaction
 from blobmsg.format.rows import keep_free
 from blobmsg.inner_config import TimeBudget
 from blobmsg.outbox import refuses_batch, refuses_keyless
 from blobmsg.producer_topics import ENVELOPE_BYTES
+from blobmsg.store.retrying import HANGS_AFTER_MS
 
 if TYPE_CHECKING:
     from blobmsg.config import Settings
@@ -60,8 +63,18 @@ def create_producer_core(settings: Settings, view: KafkaView, producer_id: bytes
     )
     return ProducerCore(
         batcher,
-        Notifier(KafkaError(KafkaError._MSG_TIMED_OUT), refuses_batch, refuses_keyless),
+        Notifier(
+            KafkaError(KafkaError._MSG_TIMED_OUT),
+            refuses_batch,
+            refuses_keyless,
+            Transaction(view.transaction_timeout_ms, budget.hold_ms),
+        ),
         memory,
         KafkaPresence(AWAY_AFTER_MS),
-        inline_max_bytes=inline_max_bytes,
+        InlineFallback(
+            budget.fallback_after_ms if settings.on_store_failure == "inline" else None,
+            settings.inline_max_bytes_per_second,
+            inline_max_bytes,
+            HANGS_AFTER_MS,
+        ),
     )

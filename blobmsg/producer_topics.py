@@ -53,6 +53,9 @@ ANY_PARTITION: Final = -1
 ENVELOPE_BYTES: Final = 1024
 _RETRY_S: Final = 0.25
 _RETRY_MAX_S: Final = 5.0
+# One that records wait for is asked about this often at least, as librdkafka asks for its own.
+_WAITED_FOR_MS: Final = 1000
+_NEVER_MS: Final = 1 << 62
 # A topic whose settings could not be read is asked again so soon.
 _INCOMPLETE_REFRESH_MS: Final = 30_000
 # While Kafka may be away, a topic is read so often to hear when it is back.
@@ -97,19 +100,30 @@ class WaitingRecord:
 class ProducedTopic:
     """A topic in use. Threads: under the pipeline's lock."""
 
-    __slots__ = ("first_asked_ms", "hashes_crc32", "is_missing", "lanes", "next_read_ms",
-                 "partitioner", "retry_s", "unavailable", "waiting")  # fmt: skip
+    __slots__ = ("first_asked_ms", "hashes_crc32", "is_missing", "is_stored", "lanes",
+                 "next_read_ms", "partitioner", "read_ms", "retry_s", "unavailable",
+                 "waiting")  # fmt: skip
 
-    def __init__(self, name: str, partitioner: Partitioner, now_ms: int) -> None:
+    def __init__(
+        self, name: str, partitioner: Partitioner, now_ms: int, *, is_stored: bool
+    ) -> None:
         self.lanes = TopicLanes(name)
         self.partitioner = partitioner
         self.hashes_crc32 = partitioner.hashes_crc32
+        self.is_stored = is_stored
         self.is_missing = False  # the cluster has said for long enough that there is none
         self.waiting: deque[WaitingRecord] = deque()
         self.unavailable: frozenset[int] = frozenset()
         self.first_asked_ms = now_ms
+        self.read_ms = now_ms  # the last time
         self.next_read_ms = now_ms
         self.retry_s = _RETRY_S
+
+    def due_ms(self) -> int:
+        """When to read it."""
+        if self.waiting:
+            return min(self.next_read_ms, self.read_ms + _WAITED_FOR_MS)
+        return self.next_read_ms
 
 
 class ProducerTopics:
@@ -119,6 +133,7 @@ class ProducerTopics:
         directory: Reads topics.
         core: Configured with what was read; takes the records that waited.
         view: The user's librdkafka settings that we interpret.
+        uses_store: Whether a topic matches `blobmsg.topics`; records of one that doesn't are plain.
         clock: Time.
         has_in_flight: Whether the inner producer waits for answers.
         core_lock: Enters the core.
@@ -136,6 +151,7 @@ class ProducerTopics:
         core: ProducerCore,
         view: KafkaView,
         *,
+        uses_store: Callable[[str], bool],
         clock: Clock,
         has_in_flight: Callable[[], bool],
         core_lock: CoreLock,
@@ -149,6 +165,7 @@ class ProducerTopics:
         self._directory = directory
         self._core = core
         self._view = view
+        self._uses_store = uses_store
         self._clock = clock
         self._has_in_flight = has_in_flight
         self._core_lock = core_lock
@@ -158,7 +175,9 @@ class ProducerTopics:
         self._log = log
         self._rng = random.Random()  # noqa: S311  (partitions, not secrets)
         self.by_name: dict[str, ProducedTopic] = {}
-        self.usable: dict[str, ProducedTopic] = {}  # those whose partitions are known
+        #: Whether records may come; of a transactional producer only in a transaction.
+        self.is_open = not view.is_transactional
+        self.usable: dict[str, ProducedTopic] = {}  # those whose partitions are known, while open
         # Of these, those that place keys by CRC-32; for `RecordStep`.
         self.keyed: dict[str, TopicLanes] = {}
         self._seals_when_known = False
@@ -178,10 +197,26 @@ class ProducerTopics:
         self._is_stopping = True
         self._wake.set()
 
-    def forget_all(self) -> None:
+    def open(self) -> None:
+        """Records join segments from here on."""
+        self.is_open = True
+        for topic in self.by_name.values():
+            self._let_use(topic)
+
+    def shut(self) -> None:
         """No record joins a segment any more; what comes is asked for anew."""
+        self.is_open = False
         self.usable.clear()
         self.keyed.clear()
+
+    def _let_use(self, topic: ProducedTopic) -> None:
+        lanes = topic.lanes
+        if not self.is_open or topic.is_missing or not lanes.partition_count:
+            return
+        self.usable[lanes.topic] = topic
+        # Those without the store have a limit of their own, which `RecordStep` does not know.
+        if topic.hashes_crc32 and topic.is_stored:
+            self.keyed[lanes.topic] = lanes
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread to end."""
@@ -208,7 +243,9 @@ class ProducerTopics:
                 self._view.sticky_partitioning_linger_ms,
                 **key_hashes(),
             )
-            made = ProducedTopic(name, partitioner, record.opened_ms)
+            made = ProducedTopic(
+                name, partitioner, record.opened_ms, is_stored=self._uses_store(name)
+            )
             topic = self.by_name.setdefault(name, made)  # a signal handler may have been faster
             self._wake.set()
         if topic.is_missing:
@@ -326,26 +363,37 @@ class ProducerTopics:
         segment.state = SegmentState.FAILED
         segment.error = error
         segment.settled_ms = self._clock.now_ms()
+        self._core.transaction.records_failed(error, len(records))
         self._dispatch([Report(segment)])
 
     # --- the metadata thread ----------------------------------------------------------------------
 
     def _run(self) -> None:
         while not self._is_stopping:
-            now_ms = self._clock.now_ms()
-            with self._core_lock:
-                topics = self.by_name.items()
-                due = [(name, topic) for name, topic in topics if now_ms >= topic.next_read_ms]
-                next_ms = min((topic.next_read_ms for _, topic in topics), default=None)
-                presence = self._core.presence
-                if not due and now_ms >= self._next_probe_ms and presence.is_doubted(now_ms):
-                    due = list(topics)[:1]
-                    self._next_probe_ms = now_ms + _PROBE_EVERY_MS
-            for name, topic in due:
-                self._read(name, topic)
-            if not due:
-                wait_s = _IDLE_S if next_ms is None else (next_ms - now_ms) / 1000
-                self._wake.wait(min(_IDLE_S, wait_s))
+            wait_s = self.read_due()
+            if wait_s:
+                self._wake.wait(wait_s)
+
+    def read_due(self) -> float:
+        """Read the topics that are due; for how many seconds there is nothing more to do.
+
+        Threads: the metadata thread only.
+        """
+        now_ms = self._clock.now_ms()
+        with self._core_lock:
+            topics = self.by_name.items()
+            due = [(name, topic) for name, topic in topics if now_ms >= topic.due_ms()]
+            next_ms = min((topic.due_ms() for _, topic in topics), default=None)
+            presence = self._core.presence
+            if not due and now_ms >= self._next_probe_ms and presence.is_doubted(now_ms):
+                due = list(topics)[:1]
+                self._next_probe_ms = now_ms + _PROBE_EVERY_MS
+        for name, topic in due:
+            self._read(name, topic)
+        if due:
+            return 0.0
+        wait_s = _IDLE_S if next_ms is None else (next_ms - now_ms) / 1000
+        return min(_IDLE_S, wait_s)
 
     def _read(self, name: str, topic: ProducedTopic) -> None:
         error: KafkaError | None = None
@@ -358,13 +406,14 @@ class ProducerTopics:
             is_unknown = True
         except KafkaException as failure:
             error = failure.args[0]
-        if facts is not None and facts.is_compacted and not topic.lanes.is_plain:
+        is_changed = facts is not None and facts.is_compacted and not topic.lanes.is_plain
+        if is_changed and topic.is_stored:
             self._log.warning(
                 "topic %s is compacted: its records stay plain Kafka records, for the brokers "
                 "must see their keys",
                 name,
             )
-        now_ms = self._clock.now_ms()
+        topic.read_ms = now_ms = self._clock.now_ms()
         with self._core_lock:
             if facts is not None:
                 self._take_facts(topic, facts, now_ms)
@@ -380,15 +429,14 @@ class ProducerTopics:
             destination_zones=facts.destination_zones,
             retention_class=facts.retention_class,
             segment_ms=facts.segment_ms,
-            is_plain=facts.is_compacted,
+            is_plain=facts.is_compacted or not topic.is_stored,
         )
         topic.lanes.inline_max_bytes = facts.max_message_bytes - ENVELOPE_BYTES
         topic.unavailable = facts.unavailable
         topic.is_missing = False
-        self.usable[topic.lanes.topic] = topic
-        if topic.hashes_crc32:
-            self.keyed[topic.lanes.topic] = topic.lanes
-        refresh_ms = max(1000, self._view.topic_metadata_refresh_interval_ms)
+        self._let_use(topic)
+        refresh_ms = self._view.topic_metadata_refresh_interval_ms
+        refresh_ms = _NEVER_MS if refresh_ms < 0 else max(1000, refresh_ms)
         if not facts.is_complete:
             refresh_ms = min(refresh_ms, _INCOMPLETE_REFRESH_MS)
         topic.next_read_ms = now_ms + refresh_ms

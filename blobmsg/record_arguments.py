@@ -20,19 +20,27 @@ __all__ = [
     "check_messages",
     "check_name",
     "checked_numbers",
+    "exact_str",
     "normalized_headers",
     "of_batch",
+    "refuse_own_header",
     "too_large",
-    "topic_type_error",
 ]
 
 _PAIR: Final = 2
 _UNABLE: Final = "Unable to produce message: "
 
 
-def topic_type_error(topic: object) -> TypeError:
-    """The error of a topic that is no str."""
-    return TypeError(f"argument 1 must be str, not {None if topic is None else _type_name(topic)}")
+def exact_str(topic: object) -> str:
+    """A topic's name, which may be of a class below str (an Enum's, say), as stock takes it.
+
+    Raises:
+        TypeError: It is no str.
+    """
+    if not isinstance(topic, str):
+        name = None if topic is None else _type_name(topic)
+        raise TypeError(f"argument 1 must be str, not {name}")
+    return str.__str__(topic)
 
 
 def check_name(topic: str) -> None:
@@ -74,7 +82,6 @@ def normalized_headers(headers: Any) -> Headers:
 
     Raises:
         TypeError: Not a dict or list of pairs, or a value of a wrong type.
-        KafkaException: `_INVALID_ARG` for the name that blobmsg uses itself.
     """
     pairs: list[Any]
     if isinstance(headers, dict):
@@ -98,15 +105,19 @@ def normalized_headers(headers: Any) -> Headers:
                 "expected header value to be None, binary, or unicode string, "
                 f"not {_type_name(value)}"
             )
-        if name == HEADER_NAME:
-            raise KafkaException(
-                KafkaError(
-                    KafkaError._INVALID_ARG,
-                    f"the header name {HEADER_NAME!r} marks notifications of blobmsg: use another",
-                )
-            )
         normalized.append((name, value))
     return normalized
+
+
+def refuse_own_header(headers: Headers) -> None:
+    """Refuse the header's name that blobmsg uses itself.
+
+    Raises:
+        KafkaException: `_INVALID_ARG`.
+    """
+    if any(name == HEADER_NAME for name, _ in headers):
+        text = f"the header name {HEADER_NAME!r} marks notifications of blobmsg: use another"
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG, text))
 
 
 def checked_numbers(partition: Any, timestamp: Any) -> tuple[int, int]:

@@ -196,7 +196,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kinds.INTEGER,
         64 << 20,
         "Decoded and in-flight bytes that a consumer holds (one segment is always let in); up to "
-        "half as much again is kept for the next fetches.",
+        "half as much again, at most 32 MiB, is kept for the next fetches.",
         unit="bytes",
         minimum=1,
         maximum=1 << 40,
@@ -241,6 +241,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kinds.BOOLEAN,
         True,
         "What is uploaded stays in the cache of the member that owns it.",
+        not_yet=ANY,
     ),
     Setting(
         "blobmsg.cache.url",
@@ -295,10 +296,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "blobmsg.on.store.failure",
         kinds.CHOICE,
-        "wait",
-        "What follows when the store fails: records wait, or go inline through Kafka.",
+        "inline",
+        "What follows when the store fails: segments go inline, through Kafka, or they wait.",
         choices=("inline", "wait"),
-        not_yet=("inline",),
     ),
     Setting(
         "blobmsg.inline.max.bytes.per.second",

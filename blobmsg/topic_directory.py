@@ -118,7 +118,8 @@ class TopicDirectory:
             UnknownTopic: It does not exist (yet).
             KafkaException: The cluster can't be asked now, or refuses.
         """
-        metadata = self._metadata(topic).topics.get(topic)
+        cluster = self._metadata(topic)
+        metadata = cluster.topics.get(topic)
         if metadata is None:
             raise UnknownTopic(topic)
         if metadata.error is not None:
@@ -130,6 +131,8 @@ class TopicDirectory:
             raise UnknownTopic(topic)
         leaders = {number: p.leader for number, p in metadata.partitions.items()}
         self._is_complete = True
+        if self._can_not_tell(cluster):
+            self._refuses_configs = True
         configs = self._configs(topic)
         destination_zones = self._destinations(leaders)
         return TopicFacts(
@@ -164,10 +167,10 @@ class TopicDirectory:
         return metadata
 
     def _retention_ms(self, topic: str, configs: Mapping[str, str]) -> int:
-        if self._settings.retention_ms is not None:
-            return self._settings.retention_ms
         if "retention.ms" in configs:
             return int(configs["retention.ms"])
+        if self._settings.retention_ms is not None:
+            return self._settings.retention_ms
         self._warn_once(
             f"retention {topic}",
             "retention.ms of topic %s can't be read: its objects are kept 7 days; set "
@@ -176,9 +179,18 @@ class TopicDirectory:
         )
         return _WEEK_MS
 
+    def _can_not_tell(self, cluster: Any) -> bool:
+        """Whether asking for settings would only cost its time-out, and the user has told."""
+        # librdkafka's mock cluster has a controller 0 and brokers from 1 on. Kafka says -1 while
+        # it elects one.
+        controller: int = cluster.controller_id
+        names_nobody = controller >= 0 and controller not in cluster.brokers
+        is_told = self._settings.retention_ms is not None and not self._known_configs
+        return names_nobody and is_told
+
     def _configs(self, topic: str) -> dict[str, str]:
         if self._refuses_configs:
-            return self._guess(topic, "the cluster did not tell another topic's")
+            return self._guess(topic, "the cluster does not tell topics' settings")
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             future = self._admin.describe_configs([resource], request_timeout=_CONFIG_TIMEOUT_S)[

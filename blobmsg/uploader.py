@@ -10,9 +10,13 @@ import logging
 import queue
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from blobmsg.core.cutting import cut_segment
+from blobmsg.core.events import CutSegment
 from blobmsg.format.batch_object import (
+    EncodedSegment,
     encode_object_segment,
     encode_object_segments,
     lay_out_object,
@@ -20,15 +24,17 @@ from blobmsg.format.batch_object import (
 from blobmsg.format.part import Part
 from blobmsg.format.ranges import ByteRange
 from blobmsg.format.rows import drop_unused
+from blobmsg.store.retrying import NotWanted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
 
+    from blobmsg.core.events import EncodeInline
     from blobmsg.core.segments import Batch, SealedSegment
     from blobmsg.format.batch_object import BatchObject
     from blobmsg.format.codec import Codec
     from blobmsg.format.rows import Rows
-    from blobmsg.store.base import Store
+    from blobmsg.store.retrying import RetryingStore
 
 __all__ = ["UploadOutcomes", "Uploader"]
 
@@ -50,9 +56,18 @@ class UploadOutcomes(Protocol):
         ...
 
     def object_encoded(
-        self, batch: Batch, encoded: Iterable[SealedSegment], object_bytes: int
+        self, batch: Batch, encoded: Mapping[SealedSegment, EncodedSegment], object_bytes: int
     ) -> None:
         """The object is in memory, with the records of these segments."""
+        ...
+
+    def attempt_failed(self, batch: Batch, begun_ms: int) -> None:
+        """The store did not take the object, or did not say so; it is tried again.
+
+        Args:
+            batch: In memory as an object.
+            begun_ms: When the attempt began, monotonic.
+        """
         ...
 
     def uploaded(self, batch: Batch, parts: dict[SealedSegment, Part], object_bytes: int) -> None:
@@ -63,12 +78,20 @@ class UploadOutcomes(Protocol):
         """The object is not stored, or nobody knows; its memory is free again."""
         ...
 
-    def begin_inline(self, segment: SealedSegment) -> Rows | None:
-        """The records of an inline segment; None when it has failed meanwhile."""
+    def upload_abandoned(self, batch: Batch, object_bytes: int) -> None:
+        """Nobody waits for it any more, and it is not stored; its memory is free again."""
+        ...
+
+    def begin_inline(self, segment: SealedSegment) -> Rows | EncodedSegment | None:
+        """What an inline segment has; None when it has failed, or is stored, meanwhile."""
         ...
 
     def inline_encoded(self, segment: SealedSegment, part: Part, data: bytes) -> None:
         """An inline segment's bytes are made."""
+        ...
+
+    def cut(self, segment: SealedSegment, pieces: list[SealedSegment]) -> None:
+        """A segment's records are in others."""
         ...
 
     def inline_failed(self, segment: SealedSegment, error: BaseException) -> None:
@@ -98,7 +121,7 @@ class Uploader:
 
     def __init__(
         self,
-        store: Callable[[], Store],
+        store: Callable[[], RetryingStore],
         outcomes: UploadOutcomes,
         *,
         codec: Codec,
@@ -113,26 +136,30 @@ class Uploader:
         self._batches: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         # Inline segments have a thread of their own: they need no store, so one that hangs must
         # not hold them up.
-        self._inline: queue.SimpleQueue[SealedSegment | None] = queue.SimpleQueue()
+        self._inline: queue.SimpleQueue[EncodeInline | CutSegment | None] = queue.SimpleQueue()
         self._is_stopping = False
+        self._name = name
+        self._most_replaced = threads
+        self._uploading: dict[threading.Thread, Batch] = {}
+        self._replaced: set[threading.Thread] = set()
         self._dropping = threading.Lock()
         self._dropped_at_s = time.monotonic()
-        self._threads = [
-            threading.Thread(
-                target=self._run,
-                args=(self._batches, self._upload),
-                name=f"{name}-upload-{number}",
-                daemon=True,
-            )
-            for number in range(threads)
-        ]
+        self._threads = [self._upload_thread(number) for number in range(threads)]
         self._threads.append(
             threading.Thread(
                 target=self._run,
-                args=(self._inline, self._encode_inline),
+                args=(self._inline, self._make_inline),
                 name=f"{name}-inline",
                 daemon=True,
             )
+        )
+
+    def _upload_thread(self, number: int) -> threading.Thread:
+        return threading.Thread(
+            target=self._run,
+            args=(self._batches, self._upload),
+            name=f"{self._name}-upload-{number}",
+            daemon=True,
         )
 
     def start(self) -> None:
@@ -144,9 +171,23 @@ class Uploader:
         """Queue a batch."""
         self._batches.put(batch)
 
-    def encode_inline(self, segment: SealedSegment) -> None:
-        """Queue a segment whose bytes are to travel in its notification."""
-        self._inline.put(segment)
+    def make_inline(self, action: EncodeInline | CutSegment) -> None:
+        """Queue a segment whose bytes are to travel in its notification, or in several."""
+        self._inline.put(action)
+
+    def replace_useless(self) -> None:
+        """Have others upload in place of threads that may hang with what nobody waits for any more.
+
+        Those end with their request. Threads: one.
+        """
+        for thread, batch in list(self._uploading.items()):
+            if thread in self._replaced or batch.is_wanted:
+                continue
+            if len(self._replaced) < self._most_replaced:
+                self._replaced.add(thread)
+                self._threads.remove(thread)
+                self._threads.append(self._upload_thread(len(self._threads)))
+                self._threads[-1].start()
 
     def stop(self) -> None:
         """End the threads; what is queued is not begun any more. Does not wait for them."""
@@ -176,6 +217,18 @@ class Uploader:
                 logger.critical("an upload thread ended by a defect", exc_info=True)
                 self._outcomes.thread_failed(error)
                 return
+            del job  # a thread that waits must not keep a batch and its records' callbacks alive
+            if self._has_substitute():
+                return
+
+    def _has_substitute(self) -> bool:
+        """Whether another thread does this one's work."""
+        thread = threading.current_thread()
+        self._uploading.pop(thread, None)
+        if thread not in self._replaced:
+            return False
+        self._replaced.discard(thread)
+        return True
 
     def _drop_unused(self) -> None:
         """Give memory back that nobody needed for a while; one of the threads does."""
@@ -189,6 +242,7 @@ class Uploader:
         if not contents:
             return
         object_bytes = 0
+        self._uploading[threading.current_thread()] = batch
         contents.sort(key=_by_topic)
         segments = [segment for segment, _ in contents]
         try:
@@ -200,11 +254,15 @@ class Uploader:
             )
             laid_out = lay_out_object(encoded)
             object_bytes = laid_out.length_bytes
-            self._outcomes.object_encoded(batch, segments, object_bytes)
+            of_segments = dict(zip(segments, encoded, strict=True))
+            self._outcomes.object_encoded(batch, of_segments, object_bytes)
             while contents:  # not all in one step, nor under a lock: they may be a million
                 contents.pop()
-            del encoded
+            del encoded, of_segments
             self._put(batch, laid_out)
+        except NotWanted:
+            self._outcomes.upload_abandoned(batch, object_bytes)
+            return
         except Exception as error:  # noqa: BLE001  (every failure goes to the records' reports)
             self._outcomes.upload_failed(batch, error, object_bytes)
             return
@@ -218,25 +276,36 @@ class Uploader:
             laid_out.pieces,
             deadline_ms=NO_DEADLINE_MS if batch.deadline_ms is None else batch.deadline_ms,
             crc32=laid_out.crc32,
+            is_wanted=lambda: batch.is_wanted,
+            failed=partial(self._outcomes.attempt_failed, batch),
         )
 
-    def _encode_inline(self, segment: SealedSegment) -> None:
-        rows = self._outcomes.begin_inline(segment)
-        if rows is None:
-            return
+    def _make_inline(self, action: EncodeInline | CutSegment) -> None:
+        segment = action.segment
+        found = self._outcomes.begin_inline(segment)
         try:
+            if isinstance(action, CutSegment):
+                pieces = [] if found is None else cut_segment(segment, found, action.max_bytes)
+                self._outcomes.cut(segment, pieces)
+            elif found is not None:
+                self._outcomes.inline_encoded(segment, *self._encode_inline(segment, found))
+        except Exception as error:  # noqa: BLE001  (the failure goes to the records' reports)
+            self._outcomes.inline_failed(segment, error)
+
+    def _encode_inline(
+        self, segment: SealedSegment, found: Rows | EncodedSegment
+    ) -> tuple[Part, bytes]:
+        encoded = found
+        if not isinstance(encoded, EncodedSegment):
             encoded = encode_object_segment(
-                rows,
+                encoded,
                 self._codec,
                 topic=segment.topic,
                 partition=segment.partition,
                 destination_zone="",
                 producer_id=self._producer_id,
             )
-            data = b"".join(encoded.pieces)
-        except Exception as error:  # noqa: BLE001  (the failure goes to the records' reports)
-            self._outcomes.inline_failed(segment, error)
-            return
+        data = b"".join(encoded.pieces)
         part = Part(
             byte_range=ByteRange(0, len(data)),
             records=encoded.records,
@@ -247,7 +316,7 @@ class Uploader:
             last_timestamp_ms=encoded.last_timestamp_ms,
             producer_id=self._producer_id,
         )
-        self._outcomes.inline_encoded(segment, part, data)
+        return part, data
 
 
 def _by_topic(content: tuple[SealedSegment, Rows]) -> tuple[str, int]:

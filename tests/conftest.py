@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import signal
 import uuid
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from blobmsg import lab
 from tests.helpers.fault_proxy import FaultProxy
+from tests.helpers.framework_environment import NO_FRAMEWORK
 from tests.helpers.stack import (
     NO_STACK,
     StackSource,
@@ -62,18 +64,34 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    _tell_times(terminalreporter)
     # From the reports and not from the tests: those may have run in other processes (-n).
-    skipped = [
-        (report.nodeid, report.longrepr[2])
-        for report in terminalreporter.stats.get("skipped", ())
-        if isinstance(report.longrepr, tuple) and NO_STACK in report.longrepr[2]
-    ]
-    if skipped:
-        terminalreporter.section(f"SKIPPED: {NO_STACK}", red=True, bold=True)
+    for what in (NO_STACK, NO_FRAMEWORK):
+        skipped = [
+            (report.nodeid, report.longrepr[2])
+            for report in terminalreporter.stats.get("skipped", ())
+            if isinstance(report.longrepr, tuple) and what in report.longrepr[2]
+        ]
+        if not skipped:
+            continue
+        terminalreporter.section(f"SKIPPED: {what}", red=True, bold=True)
         for reason in {reason for _, reason in skipped}:
             terminalreporter.write_line(reason)
         for name, _ in skipped:
             terminalreporter.write_line(f"  not run: {name}")
+
+
+def _tell_times(reporter: pytest.TerminalReporter) -> None:
+    """How long the tests of each folder took; summed, though processes run side by side."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for reports in reporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds["/".join(report.nodeid.split("/")[:2])] += report.duration
+    if len(seconds) > 1:
+        reporter.section("time of each folder")
+        for folder, took in sorted(seconds.items(), key=lambda item: -item[1]):
+            reporter.write_line(f"{took:7.0f} s  {folder}")
 
 
 @pytest.fixture(scope="session")

@@ -70,11 +70,11 @@ def _run(arguments: argparse.Namespace) -> int:
     settings, _ = read_settings(arguments.settings)
     url = arguments.store or resolve_store_url("", settings)
     store = open_store(url, settings)
-    parts = urlsplit(url)
-    if parts.scheme == "file" and not Path(unquote(parts.path)).is_dir():
-        # A producer makes it; here it would look like a store in which nothing has expired.
-        raise UserMistake(f"{url} is no folder that is there")
     try:
+        parts = urlsplit(url)
+        if parts.scheme == "file" and not Path(unquote(parts.path)).is_dir():
+            # A producer makes it; here it would look like a store in which nothing has expired.
+            raise UserMistake(f"{url} is no folder that is there")
         _collect(store, arguments)
     finally:
         store.close()

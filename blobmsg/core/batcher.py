@@ -233,20 +233,27 @@ class Batcher:
             self._make_batch(lane.key, blobs, segment_ms, timestamp_ms)
         return sealed
 
-    def make_batch_of(self, segment: SealedSegment, lanes: TopicLanes, timestamp_ms: int) -> Batch:
-        """Give one segment, too large to go inline, an object of its own.
+    def make_batch_of(
+        self, segments: Sequence[SealedSegment], lanes: TopicLanes, timestamp_ms: int
+    ) -> Batch:
+        """Give segments an object of their own: one that is too large to go inline, or its pieces.
 
         Args:
-            segment: Sealed, not notified.
-            lanes: Its topic.
+            segments: Sealed, not notified, of one partition.
+            lanes: Their topic.
             timestamp_ms: Wall time, for the expiry hour.
         """
-        segment.route = Route.BLOB
-        key = self._lane_key(lanes, segment.partition)
-        return self._make_batch(key, [segment], lanes.segment_ms, timestamp_ms)
+        for segment in segments:
+            segment.route = Route.BLOB
+        key = self._lane_key(lanes, segments[0].partition)
+        return self._make_batch(key, segments, lanes.segment_ms, timestamp_ms)
 
     def _make_batch(
-        self, lane_key: LaneKey, segments: list[SealedSegment], segment_ms: int, timestamp_ms: int
+        self,
+        lane_key: LaneKey,
+        segments: Sequence[SealedSegment],
+        segment_ms: int,
+        timestamp_ms: int,
     ) -> Batch:
         number = self._next_batch_number
         self._next_batch_number += 1
@@ -288,6 +295,7 @@ class Batcher:
             charged_bytes=segment.charged_bytes,
             opened_ms=segment.opened_ms,
             deadline_ms=deadline_ms,
+            inline_max_bytes=segment.owner.inline_max_bytes,
         )
 
     def lanes_due(self, now_ms: int) -> list[Lane]:

@@ -274,7 +274,6 @@ class Debatcher:
             return False
         entry = Entry(flow, kafka_offset, None, records)
         entry.sources = list(sources)
-        entry.size_bytes = size_bytes
         entry.state = EntryState.READY
         self._prefetch.hold(entry, size_bytes)
         flow.payload_bytes += size_bytes
@@ -284,9 +283,38 @@ class Debatcher:
         return True
 
     def event_received(self, flow: Flow, kafka_offset: int, event: object) -> None:
-        """An end-of-partition or error event: handed out behind the records before it."""
+        """An error event: handed out behind the records before it."""
+        self._add_event(flow, kafka_offset, event, is_end=False)
+
+    def end_received(self, flow: Flow, kafka_offset: int, event: object | None) -> None:
+        """The end of the partition, for now: all before this Kafka offset has come.
+
+        It may be more than the records before it: markers of transactions and aborted records,
+        which nobody sees. Once those records are handed out, the position and with it commits are
+        behind all of it, as in stock, else a reader would never be seen to be at the end.
+
+        Args:
+            flow: Its partition.
+            kafka_offset: Of the next record that will be there.
+            event: Handed out behind the records; None: the user does not wish to hear of it.
+        """
+        if event is None:
+            # Nothing to hand out, so no entry more than it takes to keep the order.
+            if not flow.entries:
+                _pass(flow, to_virtual(kafka_offset))
+                return
+            last = flow.entries[-1]
+            if last.is_end and last.event is None:
+                last.kafka_offset = kafka_offset
+                return
+        self._add_event(flow, kafka_offset, event, is_end=True)
+
+    def _add_event(
+        self, flow: Flow, kafka_offset: int, event: object | None, *, is_end: bool
+    ) -> None:
         entry = Entry(flow, kafka_offset, None, 0)
         entry.event = event
+        entry.is_end = is_end
         entry.state = EntryState.READY
         flow.entries.append(entry)
         self._queue_if_ready(flow)
@@ -450,9 +478,12 @@ class Debatcher:
             if entry is None or not _is_due(entry):
                 self._is_queued.discard(flow.key)
                 del self._ready[0]
-            elif entry.event is not None:
+            elif entry.is_end or entry.event is not None:
+                if entry.is_end:
+                    _pass(flow, to_virtual(entry.kafka_offset))
                 self._finish(flow, entry)
-                return entry
+                if entry.event is not None:
+                    return entry
             elif entry.state is EntryState.FAILED:
                 entry.is_reported = True
                 self._ready.rotate(-1)
@@ -554,6 +585,13 @@ def _is_due(entry: Entry) -> bool:
     if entry.state is EntryState.FAILED:
         return not entry.is_reported
     return entry.state in (EntryState.READY, EntryState.SKIPPED)
+
+
+def _pass(flow: Flow, end: VirtualOffset) -> None:
+    """Move the position behind what nobody sees; where nothing lies it stays as it is."""
+    start = flow.needed_position if flow.settled_position is None else flow.settled_position
+    if start is not None and 0 <= start < end:
+        flow.settled_position = end
 
 
 def _is_head(entry: Entry) -> bool:

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, TypeAlias
 if TYPE_CHECKING:
     from blobmsg.core.segments import Batch, SealedSegment
 
-__all__ = ["EncodeInline", "Notify", "ProducerAction", "ReadTopic", "Report", "UploadBatch"]
+__all__ = [
+    "CutSegment",
+    "EncodeInline",
+    "Notify",
+    "ProducerAction",
+    "ReadTopic",
+    "Report",
+    "UploadBatch",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,19 @@ class EncodeInline:
     """Encode the segment; its bytes travel in the notification."""
 
     segment: SealedSegment
+
+
+@dataclass(frozen=True, slots=True)
+class CutSegment:
+    """Cut the segment into smaller ones (`cutting`).
+
+    Args:
+        segment: Of several records.
+        max_bytes: How long one may be, encoded.
+    """
+
+    segment: SealedSegment
+    max_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +78,4 @@ class ReadTopic:
     topic: str
 
 
-ProducerAction: TypeAlias = UploadBatch | EncodeInline | Notify | Report | ReadTopic
+ProducerAction: TypeAlias = UploadBatch | EncodeInline | CutSegment | Notify | Report | ReadTopic

@@ -98,7 +98,7 @@ class Run:
 
 
 class Entry:
-    """One Kafka record of a flow: a notification, a plain record, or an event."""
+    """One Kafka record of a flow: a notification, a plain record; or an event, or the end."""
 
     __slots__ = (
         "attempts",
@@ -108,6 +108,7 @@ class Entry:
         "flow",
         "generation",
         "held_bytes",
+        "is_end",
         "is_reported",
         "kafka_offset",
         "next_part",
@@ -136,6 +137,7 @@ class Entry:
         self.held_bytes = 0  # what is charged for it now
         self.context: Any = None  # the shell's: what its sources need beyond the bytes
         self.event: Any = None  # an end-of-partition or error message, instead of records
+        self.is_end = False  # of the partition: no record is there yet
         self.failure: Failure | None = None
         self.is_reported = True
         self.attempts = 0

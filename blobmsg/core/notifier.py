@@ -8,16 +8,19 @@ to the store or to Kafka.
 States of a segment (`SegmentState`), all moved here: WAITING -> READY (`ready`) -> NOTIFYING (its
 turn came before its deadline; a `Notify` was returned) -> DELIVERED or FAILED (`acknowledged`,
 `rejected`, `record_settled`); or FAILED straight from WAITING or READY (`failed`, `purge`, or its
-deadline passed). Once NOTIFYING, Kafka's answer settles it; the exceptions are `not_handed_over`,
-for what the shell did not hand over, and `purge`, for what Kafka has refused and would get again.
-Each partition has one queue for everything it sends, whatever its route, so that uploads may finish
-in any order.
+deadline passed), or CUT from WAITING (`replace`: others have its place). Once NOTIFYING, Kafka's
+answer settles it; the exceptions are `not_handed_over`, for what the shell did not hand over, and
+`purge`, for what Kafka has refused and would get again. Each partition has one queue for everything
+it sends, whatever its route, so that uploads may finish in any order.
 
 A partition's messages (notifications and plain records) leave in *waves*: the next one when all of
 the last are answered, for only then is it known that none of them must be sent again. A wave is
 small enough to be one batch of Kafka's, which is taken or refused as a whole: the answer does not
 tell whose fault it was. The refused messages become *suspects*; they are sent again before anything
 later, half as many at once, until one that is refused while alone is known to be guilty and fails.
+
+In a transaction nothing leaves while it holds, and nothing any more once it is stopped
+(`transaction`); what fails stops it.
 
 A notification refused for its missing key tells that its topic was made compacted: its records go
 as plain ones, as long as they are still there (they are if somebody hears their reports).
@@ -30,9 +33,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from blobmsg.core.events import Notify, ProducerAction, ReadTopic, Report
 from blobmsg.core.segments import Route, SealedSegment, SegmentState
+from blobmsg.core.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = ["Notifier"]
 
@@ -60,20 +64,20 @@ class _Message(NamedTuple):
 class _Wave:
     """What of a partition was handed over together and is not answered in full."""
 
-    __slots__ = ("delivered_to", "messages", "places", "purge_error", "refused", "unanswered")
+    __slots__ = ("delivered_to", "messages", "purge_error", "refused", "turns", "unanswered")
 
     def __init__(self) -> None:
         self.messages = 0
         self.unanswered = 0
         self.purge_error: object = None  # of what is refused: it is not to be sent again
-        # By segment: its turn in the wave, and where its records in this wave end.
-        self.places: dict[SealedSegment, tuple[int, int]] = {}
+        # By segment: its turn in the wave. It keeps it though it be notified in several pieces.
+        self.turns: dict[SealedSegment, int] = {}
         self.refused: list[_Message] = []
         self.delivered_to: tuple[int, int] = (-1, -1)  # place of the last message that is delivered
 
     def place_of(self, segment: SealedSegment, record_index: int) -> tuple[int, int]:
         """Where a message comes in the wave; for comparing."""
-        return self.places[segment][0], record_index
+        return self.turns[segment], record_index
 
 
 class _PartitionQueue:
@@ -100,6 +104,8 @@ class Notifier:
             handed to Kafka.
         refuses_batch: Whether an error is Kafka's for a whole batch because of one message in it.
         refuses_keyless: Whether it may be for a missing key.
+        transaction: The producer's, told of what is handed over and of what fails; None: it has no
+            transactions.
     """
 
     def __init__(
@@ -107,12 +113,15 @@ class Notifier:
         timed_out_error: object,
         refuses_batch: Callable[[object], bool] = lambda _error: False,
         refuses_keyless: Callable[[object], bool] = lambda _error: False,
+        transaction: Transaction | None = None,
     ) -> None:
         self._timed_out_error = timed_out_error
+        self.transaction = Transaction(0, 0) if transaction is None else transaction
         self._refuses_batch = refuses_batch
         self._refuses_keyless = refuses_keyless
         self._queues: dict[tuple[str, int], _PartitionQueue] = {}
         self._unsettled = 0
+        self._unanswered = 0  # messages that were handed to Kafka
         # No segment that is not notified yet has an earlier deadline; it may have a later one.
         self._next_scan_ms: int | None = None
 
@@ -120,6 +129,16 @@ class Notifier:
     def unsettled_segments(self) -> int:
         """How many sealed segments have no outcome yet."""
         return self._unsettled
+
+    def is_next(self, segment: SealedSegment) -> bool:
+        """Whether everything before it in its partition was handed to Kafka."""
+        unnotified = self._queue_of(segment).unnotified
+        return bool(unnotified) and unnotified[0] is segment
+
+    @property
+    def awaits_kafka(self) -> bool:
+        """Whether Kafka owes an answer."""
+        return self._unanswered > 0
 
     def enqueue(self, segment: SealedSegment, now_ms: int) -> list[ProducerAction]:
         """Take the next segment of its partition.
@@ -136,6 +155,7 @@ class Notifier:
         queue.unnotified.append(segment)
         queue.unreported.append(segment)
         self._unsettled += 1
+        self.transaction.sealed(now_ms)
         deadline_ms = segment.deadline_ms
         if deadline_ms is not None and (
             self._next_scan_ms is None or deadline_ms < self._next_scan_ms
@@ -174,6 +194,33 @@ class Notifier:
             segment.error = error
             self._settle(segment, SegmentState.FAILED, now_ms)
         return self._advance_all(failed, now_ms)
+
+    def replace(self, segment: SealedSegment, pieces: Sequence[SealedSegment]) -> None:
+        """Let others take a segment's place.
+
+        Args:
+            segment: WAITING.
+            pieces: Its records, cut.
+        """
+        queue = self._queue_of(segment)
+        for segments in (queue.unnotified, queue.unreported):
+            place = segments.index(segment)
+            segments.rotate(-place)
+            segments.popleft()
+            segments.extendleft(reversed(pieces))
+            segments.rotate(place)
+        segment.state = SegmentState.CUT
+        self._unsettled += len(pieces) - 1
+
+    def release(self, now_ms: int) -> list[ProducerAction]:
+        """Hold nothing back any more: the transaction is flushed or committed, or has held long."""
+        if not self.transaction.is_holding:
+            return []
+        self.transaction.released()
+        actions: list[ProducerAction] = []
+        for queue in self._queues.values():
+            actions += self._advance(queue, now_ms)
+        return actions
 
     def acknowledged(
         self, segment: SealedSegment, kafka_offset: int | None, now_ms: int
@@ -230,24 +277,24 @@ class Notifier:
     def not_handed_over(
         self,
         segment: SealedSegment,
-        first_record_index: int,
+        records: range,
         now_ms: int,
         error: object = None,
     ) -> list[ProducerAction]:
         """The segment had its turn and Kafka did not get it, nor will it.
 
         Args:
-            segment: NOTIFYING, but not handed to Kafka, or only its first records (plain).
-            first_record_index: The first record that was not handed over; 0 for a notification.
+            segment: NOTIFYING, but not handed to Kafka, or not all of its records (plain).
+            records: Those of one `Notify` that were not handed over; others of the same segment
+                may be on their way, or have their turn in the same wave. Of a notification: all.
             now_ms: Monotonic time.
             error: Why; None: Kafka's queue was full until the segment's deadline.
         """
         error = self._timed_out_error if error is None else error
         if segment.route is not Route.PLAIN:
             return self.rejected(segment, error, now_ms)
-        _, wave = self._answered(segment)
         actions: list[ProducerAction] = []
-        for record_index in range(first_record_index, wave.places[segment][1]):
+        for record_index in records:
             actions += self.record_settled(segment, record_index, error, now_ms)
         return actions
 
@@ -268,22 +315,28 @@ class Notifier:
                 self._give_up(queue.unnotified.popleft(), queue.next_record, error, now_ms)
                 queue.next_record = 0
             actions += self.failed(queue.unnotified, error, now_ms)
+            queue.unnotified.clear()
             actions += self._advance(queue, now_ms)
         return actions
 
     @property
     def next_tick_ms(self) -> int | None:
         """When `tick` may have something to do, monotonic; None: nothing has a deadline."""
-        return self._next_scan_ms
+        release_ms = self.transaction.release_ms
+        due_ms = [ms for ms in (self._next_scan_ms, release_ms) if ms is not None]
+        return min(due_ms, default=None)
 
     def tick(self, now_ms: int) -> list[ProducerAction]:
-        """Fail what is past its deadline and not yet handed to Kafka.
+        """Fail what is past its deadline and not yet handed to Kafka; release what is held long.
 
         Costs nothing before the earliest deadline that was seen, however much is queued.
         """
-        if self._next_scan_ms is None or now_ms < self._next_scan_ms:
-            return []
         actions: list[ProducerAction] = []
+        release_ms = self.transaction.release_ms
+        if release_ms is not None and now_ms >= release_ms:
+            actions = self.release(now_ms)
+        if self._next_scan_ms is None or now_ms < self._next_scan_ms:
+            return actions
         next_ms: int | None = None
         for queue in self._queues.values():
             if not queue.unnotified:
@@ -323,6 +376,7 @@ class Notifier:
         self, queue: _PartitionQueue, wave: _Wave, now_ms: int
     ) -> list[ProducerAction]:
         wave.unanswered -= 1
+        self._unanswered -= 1
         if wave.unanswered:
             return self._reports(queue)
         queue.wave = None
@@ -330,7 +384,8 @@ class Notifier:
         if wave.purge_error is not None:
             self._drop(wave.refused, wave.purge_error, now_ms)
         elif wave.refused:
-            actions = self._judge(queue, wave, now_ms)
+            judge = self._judge if self.transaction.is_closed else self._fail_refused
+            actions = judge(queue, wave, now_ms)
         else:
             queue.suspects_at_once = min(WAVE_MESSAGES, 2 * queue.suspects_at_once)
         return actions + self._advance(queue, now_ms)
@@ -340,6 +395,17 @@ class Notifier:
         for segment, record_index, _ in messages:
             self._fail(_Message(segment, record_index, error), now_ms)
         messages.clear()
+
+    def _fail_refused(
+        self, _queue: _PartitionQueue, wave: _Wave, now_ms: int
+    ) -> list[ProducerAction]:
+        """Fail the refused messages: in a transaction none can be sent again before an abort."""
+        actions: list[ProducerAction] = []
+        for message in wave.refused:
+            self._fail(message, now_ms)
+            if self._refuses_keyless(message.error):
+                actions = [ReadTopic(message.segment.topic)]
+        return actions
 
     def _judge(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> list[ProducerAction]:
         """Sort the refused messages of a wave into guilty ones and suspects."""
@@ -393,11 +459,14 @@ class Notifier:
             if segment.record_errors is None:
                 segment.record_errors = {}
             segment.record_errors[record_index] = outcome
+            self.transaction.records_failed(outcome, 1)
         segment.acknowledged_records += 1
         if segment.acknowledged_records == segment.record_count:
             self._settle(segment, SegmentState.DELIVERED, now_ms)
 
     def _settle(self, segment: SealedSegment, state: SegmentState, now_ms: int) -> None:
+        if state is SegmentState.FAILED:
+            self.transaction.records_failed(segment.error, segment.record_count)
         segment.state = state
         segment.settled_ms = now_ms
         self._unsettled -= 1
@@ -412,9 +481,11 @@ class Notifier:
     def _advance(self, queue: _PartitionQueue, now_ms: int) -> list[ProducerAction]:
         """Notify what has its turn, then report what has its."""
         actions: list[ProducerAction] = []
-        if queue.wave is None:
+        if queue.wave is None and not self.transaction.is_stopped:
             wave = _Wave()
-            actions = self._suspects(queue, wave, now_ms) or self._unsent(queue, wave, now_ms)
+            actions = self._suspects(queue, wave, now_ms)
+            if not actions and not self.transaction.is_holding:
+                actions = self._unsent(queue, wave, now_ms)
             if wave.messages:
                 queue.wave = wave
         return actions + self._reports(queue)
@@ -436,7 +507,7 @@ class Notifier:
                 queue.suspects.popleft()
                 end += 1
             room_bytes -= message_bytes * (end - first)
-            actions.append(self._notify(wave, segment, first, end))
+            actions.append(self._notify(wave, segment, range(first, end), now_ms))
         return actions
 
     def _unsent(self, queue: _PartitionQueue, wave: _Wave, now_ms: int) -> list[ProducerAction]:
@@ -470,7 +541,7 @@ class Notifier:
             if not queue.next_record:
                 unnotified.popleft()
             room_bytes -= message_bytes * (end - first)
-            actions.append(self._notify(wave, head, first, end))
+            actions.append(self._notify(wave, head, range(first, end), now_ms))
         return actions
 
     def _begin(self, queue: _PartitionQueue, segment: SealedSegment) -> None:
@@ -491,13 +562,15 @@ class Notifier:
         for record_index in range(first_record_index, segment.record_count):
             self._settle_record(segment, record_index, error, now_ms)
 
-    def _notify(self, wave: _Wave, segment: SealedSegment, first: int, end: int) -> Notify:
-        wave.places[segment] = (len(wave.places), end)
-        wave.messages += end - first
-        wave.unanswered += end - first
-        if segment.route is not Route.PLAIN or end - first == segment.record_count:
+    def _notify(self, wave: _Wave, segment: SealedSegment, records: range, now_ms: int) -> Notify:
+        self.transaction.handed_over(now_ms)
+        wave.turns.setdefault(segment, len(wave.turns))
+        wave.messages += len(records)
+        wave.unanswered += len(records)
+        self._unanswered += len(records)
+        if segment.route is not Route.PLAIN or len(records) == segment.record_count:
             return Notify(segment)
-        return Notify(segment, range(first, end))
+        return Notify(segment, records)
 
     def _reports(self, queue: _PartitionQueue) -> list[ProducerAction]:
         reports: list[ProducerAction] = []

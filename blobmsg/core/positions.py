@@ -84,6 +84,13 @@ class StoredPositions:
             if (stored := self._stored.get(key)) is not None and stored != self._committed.get(key)
         ]
 
+    def sent(self, entries: Iterable[CommitEntry]) -> None:
+        """A commit is on its way; until Kafka confirms it nobody knows what the group has."""
+        for entry in entries:
+            key = (entry.topic, entry.partition)
+            if self._committed.get(key) != entry:
+                self._committed.pop(key, None)
+
     def committed(self, key: FlowKey, position: int, user_metadata: str | None) -> None:
         """A commit of this position was confirmed, or it is what the group had committed."""
         self._committed[key] = commit_entry(key, position, user_metadata)

@@ -148,8 +148,7 @@ class Prefetch:
         if self.would_overflow(first):
             return False
         whole_bytes = self._waiting[_object_of(first)].whole_bytes(self._max_section_bytes)
-        wanted_bytes = max(first.size_bytes, min(whole_bytes, self.max_bytes // 2))
-        return self.held_bytes + wanted_bytes <= self.max_bytes
+        return self.held_bytes + min(whole_bytes, self.max_bytes // 2) <= self.max_bytes
 
     def first_gathered(self, now_ms: int) -> Entry | None:
         """The first entry to begin whose object has gathered.

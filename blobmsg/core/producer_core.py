@@ -1,26 +1,34 @@
-"""The producer's state machine: batcher, router, notifier and the memory they may use.
+"""The producer's state machine: batcher, router, notifier, fallback and the memory they may use.
 
 Decides everything about batches, order, deadlines and memory; never calls out. The shell
 (`blobmsg.producer`) appends records to open segments, tells events, and does the returned actions
-in order. Events: `seal`, `seal_all`, `tick`, `inline_encoded`, `uploaded`, `upload_failed`,
-`object_encoded`, `object_released`, `acknowledged`, `rejected`, `record_settled`, `timed_out` (of
-the notifier), `records_reported`.
+in order. Events: `seal`, `seal_all`, `tick`, `inline_encoded`, `cut`, `attempt_failed`,
+`uploaded`, `upload_failed`, `upload_needless`, `object_encoded`, `object_released`, `acknowledged`,
+`rejected`, `record_settled` (of the notifier), `records_reported`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from blobmsg.core.events import EncodeInline, Notify, ProducerAction, Report, UploadBatch
-from blobmsg.core.segments import Batch, Lane, Route, SealedSegment
-from blobmsg.core.step_fields import MemoryFields
+from blobmsg.core.events import (
+    EncodeInline,
+    Notify,
+    ProducerAction,
+    Report,
+    UploadBatch,
+)
+from blobmsg.core.segments import Batch, Lane, Route, SealedSegment, SegmentState
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD, MemoryFields
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from blobmsg.core.batcher import Batcher, TopicLanes
+    from blobmsg.core.fallback import InlineFallback
     from blobmsg.core.kafka_presence import KafkaPresence
     from blobmsg.core.notifier import Notifier
+    from blobmsg.format.batch_object import EncodedSegment
     from blobmsg.format.notification import Part
 
 __all__ = ["CHARGE_BYTES_PER_SEGMENT", "BufferMemory", "ProducerCore"]
@@ -28,6 +36,8 @@ __all__ = ["CHARGE_BYTES_PER_SEGMENT", "BufferMemory", "ProducerCore"]
 # What a sealed segment is charged besides its records: itself, the smallest chunks of its columns,
 # its part, its places in two queues.
 CHARGE_BYTES_PER_SEGMENT: Final = 2048
+# How often it is looked whether Kafka has room again for what is to go inline.
+_LOOK_AGAIN_MS: Final = 100
 
 
 class BufferMemory(MemoryFields):
@@ -65,6 +75,11 @@ class BufferMemory(MemoryFields):
         self.records_ceiling_bytes = self.record_limit_bytes
 
     @property
+    def is_full_of_inline(self) -> bool:
+        """Whether what travels in notifications takes a quarter of all."""
+        return self.inline_bytes > self.limit_bytes // 4
+
+    @property
     def held_bytes(self) -> int:
         """All that is charged now."""
         return self.records_bytes + self.object_bytes + self.inline_bytes
@@ -75,6 +90,11 @@ class BufferMemory(MemoryFields):
             self.records_bytes + payload_bytes > self.records_ceiling_bytes
             or self.records >= self.limit_records
         )
+
+    def charge_record(self, payload_bytes: int, times: int = 1) -> None:
+        """Charge a record that joins no segment yet; -1 times ends its charge."""
+        self.records += times
+        self.records_bytes += times * (payload_bytes + CHARGE_BYTES_PER_RECORD)
 
     def charge_segment(self, segment: SealedSegment) -> None:
         """Charge a new segment, besides its records."""
@@ -112,7 +132,7 @@ class ProducerCore:
         notifier: Orders notifications and reports.
         memory: The limits.
         presence: Whether Kafka is there.
-        inline_max_bytes: Largest encoded segment that may travel in a notification.
+        fallback: What goes inline because the store fails.
     """
 
     def __init__(
@@ -121,14 +141,14 @@ class ProducerCore:
         notifier: Notifier,
         memory: BufferMemory,
         presence: KafkaPresence,
-        *,
-        inline_max_bytes: int,
+        fallback: InlineFallback,
     ) -> None:
         self.batcher = batcher
         self.notifier = notifier
         self.memory = memory
         self.presence = presence
-        self._inline_max_bytes = inline_max_bytes
+        self.fallback = fallback
+        self.transaction = notifier.transaction
         self._reserved: set[int] = set()  # numbers of batches that are being encoded
 
     def seal(self, lane: Lane, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
@@ -141,6 +161,7 @@ class ProducerCore:
             if segment.route is Route.BLOB and segment.batch is not None:
                 if segment.batch.number not in batches:
                     batches.add(segment.batch.number)
+                    self.fallback.sealed(segment.batch, now_ms)
                     actions.append(UploadBatch(segment.batch))
             elif segment.route is Route.INLINE:
                 actions.append(EncodeInline(segment))
@@ -149,7 +170,10 @@ class ProducerCore:
         return actions
 
     def seal_all(self, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
-        """Seal every lane at once: flush, commit, close, or memory is short."""
+        """Seal every lane at once, and hold nothing: flush, commit, close, or memory is short."""
+        return self.notifier.release(now_ms) + self._seal_lanes(now_ms, timestamp_ms)
+
+    def _seal_lanes(self, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
         actions: list[ProducerAction] = []
         for lane in self.batcher.filling_lanes():
             actions += self.seal(lane, now_ms, timestamp_ms)
@@ -163,22 +187,42 @@ class ProducerCore:
             now_ms: Monotonic time.
             timestamp_ms: Wall time.
         """
-        sealed = self.seal_all(now_ms, timestamp_ms)
+        sealed = self._seal_lanes(now_ms, timestamp_ms)
+        for action in sealed:
+            if isinstance(action, UploadBatch):
+                self.fallback.ended(action.batch)
         # Plain records have their turn with the seal; of the others nothing is worth the work.
         actions = [action for action in sealed if isinstance(action, (Notify, Report))]
         return actions + self.notifier.purge(error, now_ms)
 
     def tick(self, now_ms: int, timestamp_ms: int) -> list[ProducerAction]:
-        """Let time pass: lanes come of age, segments reach their deadline."""
+        """Let time pass: lanes come of age, segments reach their deadline or leave the store."""
         actions: list[ProducerAction] = []
         for lane in self.batcher.lanes_due(now_ms):
             actions += self.seal(lane, now_ms, timestamp_ms)
-        return actions + self.notifier.tick(now_ms)
+        actions += self.notifier.tick(now_ms)
+        return actions + self._fall_back(now_ms)
 
-    def next_tick_ms(self) -> int | None:
+    def next_tick_ms(self, now_ms: int) -> int | None:
         """When `tick` has something to do, monotonic; None: not before the next record."""
-        due_ms = [self.batcher.next_due_ms(), self.notifier.next_tick_ms]
+        fallback_ms = self.fallback.next_ms(now_ms)
+        if fallback_ms is not None and not self._may_fall_back(now_ms):
+            fallback_ms = max(fallback_ms, now_ms + _LOOK_AGAIN_MS)
+        due_ms = [self.batcher.next_due_ms(), self.notifier.next_tick_ms, fallback_ms]
         return min((ms for ms in due_ms if ms is not None), default=None)
+
+    def _may_fall_back(self, now_ms: int) -> bool:
+        is_busy = self.memory.is_full_of_inline and self.notifier.awaits_kafka
+        return not is_busy and not self.presence.is_away(now_ms)
+
+    def _fall_back(self, now_ms: int) -> list[ProducerAction]:
+        if not self._may_fall_back(now_ms):
+            return []
+        return [*self.fallback.take(now_ms, self._has_room_for_inline)]
+
+    def _has_room_for_inline(self, segment: SealedSegment) -> bool:
+        # What is inline already may wait behind this very segment.
+        return not self.memory.is_full_of_inline or self.notifier.is_next(segment)
 
     def inline_encoded(
         self,
@@ -191,30 +235,96 @@ class ProducerCore:
     ) -> list[ProducerAction]:
         """A segment's bytes are made; too large ones get an object of their own instead.
 
-        Bytes of a segment that has failed meanwhile are not kept.
+        Bytes of a segment that has failed meanwhile, or that is stored after all, are not kept.
         """
-        if segment.is_settled:
+        if segment.state is not SegmentState.WAITING:
             return []
-        if len(data) > min(self._inline_max_bytes, lanes.inline_max_bytes):
-            return [UploadBatch(self.batcher.make_batch_of(segment, lanes, timestamp_ms))]
+        max_bytes = self.fallback.max_bytes_of(segment)
+        fits = len(data) <= max_bytes
+        if segment.has_fallen_back:
+            self.fallback.encoded(segment.length_bytes, len(data) if fits else 0)
+            if not fits and segment.record_count > 1:  # many headers
+                half_bytes = min(max_bytes, segment.encoded_bytes // 2)
+                return [self.fallback.cutting(segment, half_bytes)]
+        if not fits:
+            batch = self.batcher.make_batch_of([segment], lanes, timestamp_ms)
+            if segment.record_count > 1:  # else it may not leave the object
+                self.fallback.sealed(batch, now_ms)
+            return [UploadBatch(batch)]
         segment.part = part
         segment.inline = data
-        self.memory.charge_inline(len(data))
+        segment.encoded = None
+        self._charge_inline(segment, len(data))
         if not segment.has_callbacks:
             self._free_records(segment)
         return self.notifier.ready([segment], now_ms)
+
+    def cut(
+        self,
+        segment: SealedSegment,
+        pieces: Sequence[SealedSegment],
+        lanes: TopicLanes,
+        now_ms: int,
+        timestamp_ms: int,
+    ) -> list[ProducerAction]:
+        """A segment is cut; for nothing if it has failed meanwhile, or is stored after all."""
+        if segment.state is not SegmentState.WAITING:
+            self.fallback.cut(segment, None)
+            return self._fall_back(now_ms)
+        self.notifier.replace(segment, pieces)
+        self.memory.records_bytes -= segment.charged_bytes
+        segment.charged_bytes = 0
+        segment.drop_records()
+        segment.encoded = None
+        self._charge_inline(segment, 0)
+        for piece in pieces:
+            self.memory.records_bytes += piece.charged_bytes
+            self.memory.charge_segment(piece)
+        batch = self.batcher.make_batch_of(pieces, lanes, timestamp_ms)
+        self.fallback.cut(segment, batch)
+        return [UploadBatch(batch), *self._fall_back(now_ms)]
+
+    def inline_failed(
+        self, segment: SealedSegment, error: object, now_ms: int
+    ) -> list[ProducerAction]:
+        """A segment can't be encoded, or cut."""
+        self.fallback.cut(segment, None)
+        return self.notifier.failed([segment], error, now_ms) + self._fall_back(now_ms)
+
+    def attempt_failed(self, batch: Batch, begun_ms: int, now_ms: int) -> list[ProducerAction]:
+        """The store did not take the batch's object, or did not say so; it is tried again.
+
+        Args:
+            batch: Its object is under way.
+            begun_ms: When the attempt began, monotonic.
+            now_ms: Monotonic time.
+        """
+        self.fallback.attempt_failed(batch, begun_ms, now_ms)
+        return self._fall_back(now_ms)
 
     def uploaded(
         self, batch: Batch, parts: Mapping[SealedSegment, Part], now_ms: int
     ) -> list[ProducerAction]:
         """The store has confirmed the batch's object."""
-        for segment, part in parts.items():
-            segment.part = part
-        return self.notifier.ready(batch.segments, now_ms)
+        self.fallback.stored(batch, now_ms)
+        stored = [s for s in batch.segments if s in parts and s.state is SegmentState.WAITING]
+        for segment in stored:
+            segment.route = Route.BLOB  # even if it was about to go inline, or by another object
+            segment.batch = batch
+            segment.part = parts[segment]
+            segment.encoded = None
+            self._charge_inline(segment, 0)
+        return self.notifier.ready(stored, now_ms)
 
     def upload_failed(self, batch: Batch, error: object, now_ms: int) -> list[ProducerAction]:
         """The object can't be stored in time, or at all."""
-        return self.notifier.failed(batch.segments, error, now_ms)
+        self.fallback.ended(batch)
+        waiting = [segment for segment in batch.segments if segment.waits_for(batch)]
+        return self.notifier.failed(waiting, error, now_ms)
+
+    def upload_needless(self, batch: Batch) -> None:
+        """Nobody waits for the object: its segments have failed, or go inline."""
+        self.fallback.ended(batch)
 
     def reserve_object(self, batch: Batch, now_ms: int) -> bool:
         """Whether the batch may be encoded now; its size is charged from here on.
@@ -228,22 +338,34 @@ class ProducerCore:
         return True
 
     def object_encoded(
-        self, batch: Batch, encoded: Iterable[SealedSegment], object_bytes: int
+        self,
+        batch: Batch,
+        encoded: Mapping[SealedSegment, EncodedSegment],
+        object_bytes: int,
+        now_ms: int,
     ) -> None:
-        """The batch's object is built of these segments.
+        """The batch's object is built of these segments, and on its way to the store.
 
         Records that nobody waits for live on in it alone.
         """
         self._end_reservation(batch)
         self.memory.charge_object(object_bytes)
-        for segment in encoded:
-            if not segment.has_callbacks:
+        self.fallback.begun(batch, now_ms)
+        for segment, encoded_segment in encoded.items():
+            segment.encoded = encoded_segment
+            # Of what has fallen back, the one who encodes it has the records; it may be cut.
+            if not segment.has_callbacks and not segment.has_fallen_back:
                 self._free_records(segment)
 
     def object_released(self, batch: Batch, size_bytes: int) -> None:
         """The batch's upload has ended: its object's bytes (0: never built) are free again."""
         self._end_reservation(batch)
         self.memory.charge_object(-size_bytes)
+        for segment in batch.segments:
+            if segment.state is not SegmentState.WAITING or segment.route is Route.BLOB:
+                segment.encoded = None
+            elif segment.encoded is not None:  # it is on its way into a notification
+                self._charge_inline(segment, segment.encoded.length_bytes)
 
     def _end_reservation(self, batch: Batch) -> None:
         if batch.number in self._reserved:
@@ -258,9 +380,13 @@ class ProducerCore:
             memory.records_bytes -= segment.charged_bytes
             segment.charged_bytes = 0
             segment.drop_records()
-            if segment.inline is not None:
-                memory.charge_inline(-len(segment.inline))
-                segment.inline = None
+            segment.encoded = None
+            segment.inline = None
+            self._charge_inline(segment, 0)
+
+    def _charge_inline(self, segment: SealedSegment, size_bytes: int) -> None:
+        self.memory.charge_inline(size_bytes - segment.inline_charged_bytes)
+        segment.inline_charged_bytes = size_bytes
 
     def _free_records(self, segment: SealedSegment) -> None:
         # Their charge goes with them: an object may be encoded after its records timed out. The

@@ -143,13 +143,16 @@ class Router:
     def _kafka_route(self, segment: SealedSegment) -> Route:
         """Through Kafka, for an object is dearer; a segment too large for it record by record."""
         route = self._small_route(segment)
-        if route is Route.BLOB and max(payload_sizes(segment.rows)) <= self._inline_max_bytes:
+        if route is Route.BLOB and max(payload_sizes(segment.rows)) <= self._max_bytes(segment):
             return Route.PLAIN
         return route
 
     def _small_route(self, segment: SealedSegment) -> Route:
-        fits = segment.encoded_bytes <= self._inline_max_bytes
+        fits = segment.encoded_bytes <= self._max_bytes(segment)
         return Route.INLINE if fits else Route.BLOB
+
+    def _max_bytes(self, segment: SealedSegment) -> int:
+        return min(self._inline_max_bytes, segment.inline_max_bytes)
 
 
 def _assign(segments: Sequence[SealedSegment], route: Route) -> None:

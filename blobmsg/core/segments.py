@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from blobmsg.core.batcher import TopicLanes
+    from blobmsg.format.batch_object import EncodedSegment
     from blobmsg.format.notification import Part
     from blobmsg.format.object_key import RetentionClass
     from blobmsg.format.segment import Headers
@@ -202,6 +203,7 @@ class SegmentState(enum.Enum):
     NOTIFYING = "notifying"  # handed to the Kafka producer
     DELIVERED = "delivered"
     FAILED = "failed"
+    CUT = "cut"  # others have its records
 
 
 _NO_ROWS: Final = Rows(NARROW)
@@ -217,8 +219,12 @@ class SealedSegment:
         "callbacks",
         "charged_bytes",
         "deadline_ms",
+        "encoded",
         "error",
+        "has_fallen_back",
         "inline",
+        "inline_charged_bytes",
+        "inline_max_bytes",
         "kafka_offset",
         "opened_ms",
         "part",
@@ -245,6 +251,7 @@ class SealedSegment:
         charged_bytes: int,
         opened_ms: int,
         deadline_ms: int | None,
+        inline_max_bytes: int = 1 << 31,  # more in one message Kafka does not take
     ) -> None:
         self.topic = topic
         self.partition = partition
@@ -267,7 +274,12 @@ class SealedSegment:
         self.state = SegmentState.WAITING
         self.batch: Batch | None = None
         self.part: Part | None = None  # where it lies, once uploaded or encoded
+        # Its bytes while they are in memory for an object that is not stored yet.
+        self.encoded: EncodedSegment | None = None
         self.inline: bytes | None = None
+        self.inline_charged_bytes = 0  # for what travels in its notification
+        self.has_fallen_back = False  # goes inline because the store fails
+        self.inline_max_bytes = inline_max_bytes  # of its topic
         self.sequence = -1
         self.error: Any = None  # what the shell reports: a KafkaError or an exception
         self.kafka_offset = -1
@@ -296,6 +308,16 @@ class SealedSegment:
         """The delivery callback of one record."""
         return self.callback if self.callbacks is None else self.callbacks[record_index]
 
+    @property
+    def length_bytes(self) -> int:
+        """How long it is, encoded: as near as anybody knows."""
+        return self.encoded_bytes if self.encoded is None else self.encoded.length_bytes
+
+    def waits_for(self, batch: Batch) -> bool:
+        """Whether it can't go on before this object is stored."""
+        is_waiting = self.state is SegmentState.WAITING and self.route is Route.BLOB
+        return is_waiting and self.batch is batch
+
     def drop_records(self) -> None:
         """Free the records once nobody needs them any more."""
         self.rows = _NO_ROWS
@@ -321,6 +343,11 @@ class Batch:
     segments: tuple[SealedSegment, ...]
     size_bytes: int
     deadline_ms: int | None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits for its object."""
+        return any(segment.waits_for(self) for segment in self.segments)
 
 
 def headers_bytes(headers: Sequence[tuple[str, bytes | None]] | None) -> int:

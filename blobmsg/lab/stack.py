@@ -15,7 +15,7 @@ from blobmsg.lab import guardian, readiness
 from blobmsg.lab.state import NodeState, StackState, forget_state, load_state, save_state
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator, Iterable, Mapping
     from types import TracebackType
 
     from mypy_boto3_s3 import S3Client
@@ -144,9 +144,16 @@ class Node:
         Raises:
             LabError: It runs already, died, or did not answer in time.
         """
+        self.stack.start_nodes([self], timeout_seconds)
+
+    def begin(self) -> None:
+        """Start it again and don't wait; `Stack.start_nodes` does.
+
+        Raises:
+            LabError: It runs already.
+        """
         self._state.is_wanted = True
         self.stack.runtime.start_node(self.stack.state, self._state)
-        self.wait_ready(timeout_seconds)
 
     def wait_ready(self, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> None:
         """Return when it answers.
@@ -277,6 +284,23 @@ class Stack:
     def is_running(self) -> bool:
         """Whether every server that should run is there."""
         return all(node.is_running() for node in self.nodes if node.is_wanted)
+
+    def start_nodes(
+        self, nodes: Iterable[Node], timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    ) -> None:
+        """Start several servers again; returns when they answer.
+
+        All begin before one is waited for: a broker alone can't elect a controller.
+
+        Raises:
+            LabError: One runs already, died, or did not answer in time.
+        """
+        started = list(nodes)
+        for node in started:
+            node.begin()
+        deadline = time.monotonic() + timeout_seconds
+        for node in started:
+            readiness.wait_node_ready(node, deadline)
 
     def wait_ready(self, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> None:
         """Return when every server that should run answers.

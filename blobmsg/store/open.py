@@ -1,7 +1,8 @@
 """Builds a store from its url: the scheme's store, counted, with retries.
 
-The only place that knows which schemes exist. It reads no environment and keeps no registry of
-open stores; who shares one store among several clients decides that elsewhere.
+The only place that knows which schemes exist; `blobmsg.testing` adds its own. It reads no
+environment and keeps no registry of open stores; who shares one store among several clients decides
+that elsewhere.
 """
 
 from __future__ import annotations
@@ -18,13 +19,28 @@ from blobmsg.store.memory import MemoryStore
 from blobmsg.store.retrying import RetryingStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from blobmsg.clock import Clock
     from blobmsg.config import Settings
     from blobmsg.store.base import Store
 
-__all__ = ["open_raw_store", "open_store", "resolve_store_url"]
+__all__ = ["open_raw_store", "open_store", "register_scheme", "resolve_store_url"]
+
+# Schemes that others bring, and what opens the rest of such a url.
+_more_schemes: dict[str, Callable[[str], Store]] = {}
 
 SCHEMES = ("s3://bucket/prefix", "file:///folder", "memory://name")
+
+
+def register_scheme(scheme: str, open_rest: Callable[[str], Store]) -> None:
+    """Let urls of this scheme be opened; a second registration replaces the first.
+
+    Args:
+        scheme: None of `SCHEMES`.
+        open_rest: Gets what stands behind `scheme://`.
+    """
+    _more_schemes[scheme] = open_rest
 
 
 def resolve_store_url(name: str, settings: Settings) -> str:
@@ -124,6 +140,8 @@ def open_raw_store(url: str, settings: Settings, *, clock: Clock) -> Store:
             max_connections=settings.upload_threads + settings.fetch_threads,
             clock=clock,
         )
+    if parts.scheme in _more_schemes:
+        return _more_schemes[parts.scheme](parts.netloc + parts.path)
     raise ConfigError(
         f"blobmsg.store.url {url!r} has an unknown scheme {parts.scheme!r}; there are "
         f"{', '.join(SCHEMES)}"

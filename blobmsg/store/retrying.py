@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from blobmsg.store.base import Body, ObjectInfo, Store
     from blobmsg.store.instrumented import StoreCounters
 
-__all__ = ["RetryingStore", "Verdict", "backoff_ms", "classify"]
+__all__ = ["NotWanted", "RetryingStore", "Verdict", "backoff_ms", "classify"]
 
 _logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -39,6 +39,12 @@ MAX_BACKOFF_MS = 5_000
 # Calls without a deadline of their own (size, list, delete): one attempt may hang for a whole
 # request timeout and still be repeated.
 DEADLINE_IN_TIMEOUTS = 2
+# A request without an answer may be a large one on a slow line: 16 MiB at 13 Mbit/s take so long.
+HANGS_AFTER_MS = 10_000
+
+
+class NotWanted(Exception):
+    """Nobody waits for the object any more."""
 
 
 class Verdict(Enum):
@@ -91,9 +97,6 @@ class RetryingStore:
         max_concurrency: Threads that may call at once (upload plus fetch threads).
         counters: Gets `retries`.
 
-    Attributes:
-        trouble: What is wrong now; None: the last request has got an answer.
-
     Threads: any. `_closing` is an Event; `close` ends every wait.
     """
 
@@ -114,19 +117,66 @@ class RetryingStore:
         self._counters = counters
         self._limiter = SlowDownLimiter(clock, max_concurrency)
         self._closing = threading.Event()
-        self.trouble: Trouble | None = None
+        self._trouble: Trouble | None = None  # None: the last request has got an answer
+        self._under_way: dict[object, int] = {}  # when each attempt began
+        self._answered_ms = 0
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """What is wrong now: requests fail, or they hang; None: nothing that is known."""
+        if self._trouble is not None:
+            return self._trouble
+        begun_ms = tuple(self._under_way.values())  # looked at once: others come and go
+        since_ms = max(self._answered_ms, min(begun_ms, default=0))
+        waited_ms = self._clock.now_ms() - since_ms
+        if not begun_ms or waited_ms < HANGS_AFTER_MS:
+            return None
+        text = f"{self.describe()} has answered nothing for {waited_ms // 1000} s"
+        return Trouble(StoreTimeout(text), since_ms)
 
     @property
     def limiter(self) -> SlowDownLimiter:
         """The limiter that all threads of this store share."""
         return self._limiter
 
-    def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
-        """See `Store.put`; attempts end at the deadline."""
-        self._repeat(
-            lambda until_ms: self._inner.put(key, data, deadline_ms=until_ms, crc32=crc32),
-            deadline_ms,
-        )
+    def put(
+        self,
+        key: str,
+        data: Body,
+        *,
+        deadline_ms: int,
+        crc32: int | None = None,
+        is_wanted: Callable[[], bool] = lambda: True,
+        failed: Callable[[int], None] = lambda _begun_ms: None,
+    ) -> None:
+        """See `Store.put`; attempts end at the deadline.
+
+        Args:
+            key: As there.
+            data: As there.
+            deadline_ms: As there.
+            crc32: As there.
+            is_wanted: Asked before each attempt, and after one that failed.
+            failed: Called after each attempt that is worth another one, with when it began.
+
+        Raises:
+            NotWanted: It was not; the object may be there, if it was not the first attempt.
+        """
+        begun_ms = 0
+
+        def attempt(until_ms: int) -> None:
+            nonlocal begun_ms
+            if not is_wanted():
+                raise NotWanted
+            begun_ms = self._clock.now_ms()
+            self._inner.put(key, data, deadline_ms=until_ms, crc32=crc32)
+
+        def tell() -> None:
+            failed(begun_ms)
+            if not is_wanted():
+                raise NotWanted
+
+        self._repeat(attempt, deadline_ms, tell)
 
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`; attempts end at the deadline."""
@@ -177,7 +227,12 @@ class RetryingStore:
         self._limiter.close()
         self._inner.close()
 
-    def _repeat(self, request: Callable[[int], _T], deadline_ms: int | None = None) -> _T:
+    def _repeat(
+        self,
+        request: Callable[[int], _T],
+        deadline_ms: int | None = None,
+        failed: Callable[[], None] = lambda: None,
+    ) -> _T:
         if self._closing.is_set():
             raise RuntimeError(f"store {self.describe()} has been closed")
         started_ms = self._clock.now_ms()
@@ -190,11 +245,12 @@ class RetryingStore:
                 done = self._attempt(request, deadline_ms)
             except BlobmsgError as error:
                 if classify(error) is Verdict.GIVE_UP:
-                    self.trouble = None
+                    self._answered()
                     raise
-                before = self.trouble
+                before = self._trouble
                 since_ms = started_ms if before is None else before.since_ms
-                self.trouble = Trouble(error, since_ms)
+                self._trouble = Trouble(error, since_ms)
+                failed()
                 pause_ms = backoff_ms(attempt, self._rng)
                 now_ms = self._clock.now_ms()
                 if self._closing.is_set() or now_ms + pause_ms >= deadline_ms:
@@ -204,10 +260,14 @@ class RetryingStore:
                     now_ms = self._clock.now_ms()
                     raise _gave_up(error, attempt, now_ms - started_ms) from error
             else:
-                self.trouble = None
+                self._answered()
                 return done
             if self._counters is not None:
                 self._counters.add(retries=1)
+
+    def _answered(self) -> None:
+        self._trouble = None
+        self._answered_ms = self._clock.now_ms()
 
     def _attempt(self, request: Callable[[int], _T], deadline_ms: int) -> _T:
         now_ms = self._clock.now_ms()
@@ -215,6 +275,8 @@ class RetryingStore:
             raise StoreTimeout(f"no time is left for a request to {self.describe()}")
         started_ms = self._limiter.acquire(deadline_ms)
         ok = slow_down = False
+        token = object()
+        self._under_way[token] = started_ms
         try:
             result = request(min(deadline_ms, started_ms + self._request_timeout_ms))
             ok = True
@@ -222,6 +284,7 @@ class RetryingStore:
             slow_down = classify(error) is Verdict.SLOW_DOWN
             raise
         finally:
+            del self._under_way[token]
             self._limiter.release(started_ms, slow_down=slow_down, ok=ok)
         return result
 

@@ -397,7 +397,7 @@ class S3Store:
             connect_timeout=min(5.0, timeout_s),
             read_timeout=timeout_s,
             max_pool_connections=self._max_connections,
-            retries={"total_max_attempts": 1},  # ours retry, with one budget and one limiter
+            retries={"total_max_attempts": 1},  # ours retry, with one deadline and one limiter
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             s3={"addressing_style": "path"} if self._s3.endpoint_url else {},

@@ -1,7 +1,8 @@
-"""What our own tests use and yours may: a clock to turn, a store that fails on demand.
+"""What our own tests use, and yours may: an in-process Kafka, a store that fails, a clock.
 
-Nothing here sleeps, opens a socket or needs a service. For a store in memory, set
-`blobmsg.store.url` to `memory://name`.
+Nothing here needs a server or a network beyond this machine. With pytest, the fixtures
+`blobmsg_broker`, `blobmsg_store`, `blobmsg_conf`, `blobmsg_consumer_conf` and `blobmsg_topic` are
+there without an import; see docs/testing.md.
 """
 
 from __future__ import annotations
@@ -9,5 +10,6 @@ from __future__ import annotations
 from blobmsg.store.memory import MemoryStore
 from blobmsg.testing.fault_store import Fault, FaultStore
 from blobmsg.testing.manual_clock import ManualClock
+from blobmsg.testing.mock_kafka import MockKafka
 
-__all__ = ["Fault", "FaultStore", "ManualClock", "MemoryStore"]
+__all__ = ["Fault", "FaultStore", "ManualClock", "MemoryStore", "MockKafka"]

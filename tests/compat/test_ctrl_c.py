@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
+from tests.helpers.ctrl_c import call_with_ctrl_c
 from tests.helpers.records import read, send
 
 if TYPE_CHECKING:
@@ -19,25 +16,16 @@ if TYPE_CHECKING:
     from tests.helpers.both import Both, Side
 
 _WAIT_S = 60
+_PRESSED_AFTER_S = 1.0
 # Far more than a client may take to notice, far less than the call would wait.
 _PROMPT_S = 20
 
 
 def _poll_with_ctrl_c(client: Any) -> tuple[str, bool]:
     """How a poll ended in which Ctrl-C was pressed, and whether soon."""
-    started = time.monotonic()
-    ctrl_c = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    ctrl_c.start()
-    ended = "returned"
-    try:
-        try:
-            client.poll(_WAIT_S)
-        finally:
-            took_s = time.monotonic() - started
-            ctrl_c.join()  # pressed in any case, here at the latest
-    except KeyboardInterrupt:
-        ended = "interrupted" if took_s >= 1 else "returned before"
-    return ended, took_s < _PROMPT_S
+    was_heard, took_s = call_with_ctrl_c(lambda: client.poll(_WAIT_S), _PRESSED_AFTER_S)
+    ended = "interrupted" if took_s >= _PRESSED_AFTER_S else "returned before"
+    return ended if was_heard else "returned", took_s < _PROMPT_S
 
 
 def test_ctrl_c_while_a_producer_polls(both: Both) -> None:

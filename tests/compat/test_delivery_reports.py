@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
+import weakref
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
     AdminClient,
     NewTopic,
@@ -121,6 +124,25 @@ def test_delivery_report_only_error_holds_back_successes(both: Both) -> None:
 
     good, bad, left = both.agree(case)
     assert (good, [error[0] for error in bad], left) == (0, ["_UNKNOWN_PARTITION"], 0)
+
+
+@pytest.mark.parametrize("only_errors", [False, True])
+def test_a_callback_is_let_go_once_it_was_called_or_held_back(
+    both: Both, *, only_errors: bool
+) -> None:
+    def case(side: Side) -> Any:
+        topic, reports = side.topic(), Reports()
+        callback = weakref.ref(reports)
+        with side.producer({"delivery.report.only.error": only_errors}) as producer:
+            producer.produce(topic, b"value", on_delivery=reports)
+            flush(producer)
+            calls = len(reports.outcomes)
+            del reports
+            # An upload may not have come to its last line yet when its records are delivered.
+            wait_until(lambda: callback() is None, "let go", serve=gc.collect)
+        return calls
+
+    assert both.agree(case) == (0 if only_errors else 1)
 
 
 def test_an_unknown_topic_fails_through_the_callback_and_then_at_once(both: Both) -> None:

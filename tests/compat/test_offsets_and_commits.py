@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -159,6 +160,28 @@ def test_a_paused_partition_gives_nothing_until_it_is_resumed(
     by_stock = readers.agree(case)
     assert by_stock[1] == {False}
     assert by_stock[-1] == [b"%d" % number for number in range(1, 10)]
+
+
+@pytest.mark.parametrize("way", ["unassign", "assign", "incremental"])
+def test_a_pause_outlives_the_assignment(readers: Both, filled: Filled, way: str) -> None:
+    def case(side: Side) -> Any:
+        place = [TopicPartition(filled(side), 0, OFFSET_BEGINNING)]
+        with side.consumer(_MANUAL) as consumer:
+            consumer.assign(place)
+            read(consumer, 1)
+            consumer.pause(place)
+            if way == "incremental":
+                consumer.incremental_unassign(place)
+                consumer.incremental_assign(place)
+            else:
+                if way == "unassign":
+                    consumer.unassign()
+                consumer.assign(place)
+            seen = [consumer.poll(0.5), consumer.resume(place)]
+            seen.append([message.value().partition(b".")[2] for message in read(consumer, 5)])
+        return seen
+
+    assert readers.agree(case) == [None, None, [b"%d" % number for number in range(5)]]
 
 
 def test_every_form_of_commit(readers: Both, filled: Filled) -> None:
@@ -372,3 +395,30 @@ def test_a_position_outside_of_the_log_resets_as_told(
 
     by_stock = readers.agree(case)
     assert by_stock in (10, 0, ("<topic 1>", 0, "_AUTO_OFFSET_RESET", None))
+
+
+def test_without_an_interval_nothing_is_committed_before_the_end(
+    readers: Both, filled: Filled
+) -> None:
+    def case(side: Side) -> Any:
+        topic = filled(side)
+        partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+        group = {"group.id": f"compat-{uuid.uuid4().hex}"}
+        heard: list[Any] = []
+        more = {
+            "auto.commit.interval.ms": 0,
+            "auto.offset.reset": "earliest",
+            "on_commit": lambda error, partitions: heard.append((error, side.see(partitions))),
+        }
+        with side.consumer({**group, **more}) as consumer:
+            consumer.subscribe([topic])
+            _values(read(consumer, 3))
+            for _ in range(4):  # each of them would be a time to commit
+                consumer.poll(0.3)
+            while_it_reads = list(heard)
+        with side.consumer(group) as other:
+            committed = other.committed(partitions, 20)
+        # Which of the two has come first is chance.
+        return while_it_reads, any(p.offset >= 0 for p in committed), len(heard)
+
+    assert readers.agree(case) == ([], True, 1)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any
 
 from tests.compat.differences import instead, says_why
-from tests.helpers.records import flush
+from tests.helpers.records import flush, produce
 
 if TYPE_CHECKING:
     from tests.helpers.both import Both, Side
@@ -206,3 +207,60 @@ def test_transactions_without_an_id(both: Both) -> None:
 
     by_stock = both.agree(case)
     assert {error[1] for _, error in by_stock.values()} == {"_NOT_CONFIGURED"}
+
+
+def test_a_topic_whose_class_is_below_str(both: Both) -> None:
+    def case(side: Side) -> Any:
+        name = side.topic()
+        topics = enum.Enum("topics", {"orders": name}, type=str)
+        heard: list[Any] = []
+
+        def on_delivery(error: Any, message: Any) -> None:
+            heard.append((error, message.value(), side.see(message.topic()), type(message.topic())))
+
+        with side.producer() as producer:
+            for key in (b"key", None):
+                producer.produce(topics.orders, b"1", key, on_delivery=on_delivery)
+                flush(producer)
+            messages = [{"value": b"2", "key": b"key"}, {"value": b"3"}]
+            counted = producer.produce_batch(topics.orders, messages, on_delivery=on_delivery)
+            flush(producer)
+        return counted, heard
+
+    counted, heard = both.agree(case)
+    assert (counted, [value for _, value, *_ in heard]) == (2, [b"1", b"1", b"2", b"3"])
+
+
+class _Heard(list[bytes]):
+    """A callback that is false as long as it has heard nothing."""
+
+    def __call__(self, _error: Any, message: Any) -> None:
+        self.append(message.value())
+
+
+def test_a_callback_that_counts_as_false(both: Both) -> None:
+    def case(side: Side) -> Any:
+        topic = side.topic()
+        heard = [_Heard() for _ in range(4)]
+        with side.producer() as producer:
+            producer.produce(topic, b"0", callback=heard[0])
+            producer.produce(topic, b"1", on_delivery=heard[1])
+            producer.produce_batch(topic, [{"value": b"2"}], callback=heard[2])
+            producer.produce_batch(topic, [{"value": b"3", "callback": heard[3]}])
+            flush(producer)
+        return heard
+
+    assert both.agree(case) == [[b"0"], [b"1"], [b"2"], [b"3"]]
+
+
+def test_no_messages_at_most_is_no_limit(both: Both) -> None:
+    def case(side: Side) -> Any:
+        topic = side.topic()
+        with side.producer({"queue.buffering.max.messages": 0}) as producer:
+            for number in range(20):
+                producer.produce(topic, b"%d" % number)
+            flush(producer)
+            produce(producer, topic, b"one more")
+            return producer.flush()
+
+    assert both.agree(case) == 0

@@ -40,6 +40,20 @@ def test_poll_flush_and_len_count_records_and_serve_callbacks(both: Both) -> Non
     assert seen == [0, 0, 0, 0, None, 1, None, 2, None, 3, True, 0, True, 0]
 
 
+def test_what_is_left_is_counted_inside_of_callbacks_too(both: Both) -> None:
+    def case(side: Side) -> Any:
+        topic = side.topic()
+        heard: list[int] = []
+        with side.producer({"linger.ms": 100}) as producer:
+            for _ in range(3):
+                producer.produce(topic, b"v", on_delivery=lambda *_: heard.append(len(producer)))
+            flush(producer)
+        return heard
+
+    heard = both.agree(case)
+    assert len(heard) == 3
+
+
 def test_a_flush_that_ends_too_early_says_what_is_left(both: Both) -> None:
     def case(side: Side) -> Any:
         producer = side.producer({**_NOWHERE, "error_cb": lambda _: None})
@@ -283,14 +297,16 @@ def test_a_subclass_whose_init_never_ran_says_so(both: Both) -> None:
             begin_transaction()
             __enter__() is None
             __bool__()
+            __len__()
+            close()
         """
         return side.outcomes(NoInit(), calls)
 
     def says_what_to_do(seen: dict[str, Any]) -> dict[str, Any]:
         """Stock says that the producer was closed, which it was not."""
-        text = "Producer has not been initialized: call super().__init__(conf)"
+        advice = ": it was never initialized, call super().__init__(conf)"
         return {
-            call: ("raised", ("RuntimeError", text)) if what == "raised" else (what, result)
+            call: (what, (result[0], result[1] + advice)) if what == "raised" else (what, result)
             for call, (what, result) in seen.items()
         }
 

@@ -19,8 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from blobmsg import BlobConsumer, BlobProducer
-from tests.helpers.stock import StockConsumer, StockProducer
+from blobmsg import (
+    BlobConsumer,
+    BlobProducer,
+    DeserializingBlobConsumer,
+    SerializingBlobProducer,
+)
+from tests.helpers.stock import (
+    StockConsumer,
+    StockDeserializingConsumer,
+    StockProducer,
+    StockSerializingProducer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -68,6 +78,16 @@ class Side:
     def consumer_class(self) -> Any:
         """Its `Consumer`."""
         return BlobConsumer if self.is_ours else StockConsumer
+
+    @property
+    def serializing_class(self) -> Any:
+        """Its `SerializingProducer`."""
+        return SerializingBlobProducer if self.is_ours else StockSerializingProducer
+
+    @property
+    def deserializing_class(self) -> Any:
+        """Its `DeserializingConsumer`."""
+        return DeserializingBlobConsumer if self.is_ours else StockDeserializingConsumer
 
     def settings(self, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Its settings with some of the case's, without those that it does not know."""

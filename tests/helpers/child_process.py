@@ -1,4 +1,4 @@
-"""A consumer in a process of its own, to be killed, stopped and continued by a test."""
+"""Programs in processes of their own, to be killed, stopped and continued by a test."""
 
 from __future__ import annotations
 
@@ -26,16 +26,28 @@ class ChildProgram:
     Args:
         module: What to run.
         plan: Its argument.
+        python: Which one runs it; None: the tests' own.
+        environ: Its environment; None: the tests' own.
+        lines: Takes what it says, and None when it ends; to be shared by several. None: its own.
     """
 
-    def __init__(self, module: str, plan: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        module: str,
+        plan: Mapping[str, Any],
+        *,
+        python: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        lines: queue.SimpleQueue[dict[str, Any] | None] | None = None,
+    ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, json.dumps(plan)],
+            [python or sys.executable, "-m", module, json.dumps(plan)],
             cwd=_REPOSITORY,
+            env=environ,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._lines: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._lines = queue.SimpleQueue() if lines is None else lines
         self.events: list[dict[str, Any]] = []
         self._is_dead = False
         threading.Thread(target=self._read, name="child-output", daemon=True).start()
@@ -74,12 +86,32 @@ class ChildProgram:
         if self._is_dead:
             return
         self._is_dead = True
+        self._end_process()
+        while (said := self._rest()) is not None:
+            self.events.append(said)
+
+    def _end_process(self) -> None:
         self._process.kill()
         self._process.wait()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        while (said := self._rest()) is not None:
-            self.events.append(said)
+
+    def stop(self) -> None:
+        """SIGSTOP: it stands still, as a machine that hangs."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def ask_to_end(self, timeout_s: float = 60.0) -> int:
+        """SIGTERM, as who stops a service sends it; the code with which it ends."""
+        self._process.terminate()
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float = 60.0) -> int:
+        """The code with which it ends."""
+        return self._process.wait(timeout_s)
 
     def _rest(self) -> dict[str, Any] | None:
         try:
@@ -115,14 +147,6 @@ class ChildConsumer(ChildProgram):
         assert stdin is not None
         stdin.write(f"{word}\n".encode())
         stdin.flush()
-
-    def stop(self) -> None:
-        """SIGSTOP: it stands still, as a machine that hangs."""
-        self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        self._process.send_signal(signal.SIGCONT)
 
 
 class InterruptedChild(ChildProgram):

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
@@ -93,20 +94,34 @@ class Truncate(Fault):
 
 @dataclass(frozen=True, slots=True)
 class FlipBit(Fault):
-    """Flip the lowest bit of one byte of the answer's body."""
+    """Flip the lowest bit of one byte of the answer's body; of an empty one nothing.
+
+    Attributes:
+        byte_index: Counted round the body, however long that is.
+    """
 
     byte_index: int
 
 
 @dataclass(frozen=True, slots=True)
 class FlipRequestBit(Fault):
-    """Flip the lowest bit of one byte of the request's body."""
+    """Flip the lowest bit of one byte of the request's body; see `FlipBit`."""
 
     byte_index: int
 
 
 if TYPE_CHECKING:
     Rule: TypeAlias = Callable[[Request], Fault | None]
+
+
+def by_chance(rule: Rule, probability: float, rng: random.Random) -> Rule:
+    """Ask a rule only for this share of the requests."""
+    return lambda request: rule(request) if rng.random() < probability else None
+
+
+def puts(fault: Fault | None) -> Rule:
+    """This fault for every PUT; all else passes."""
+    return lambda request: fault if request.method == "PUT" else None
 
 
 class FaultProxy:
@@ -342,6 +357,8 @@ def _reset(client: socket.socket) -> None:
 
 
 def _flipped(data: bytes, byte_index: int) -> bytes:
+    if not data:
+        return data
     flipped = bytearray(data)
-    flipped[byte_index] ^= 1
+    flipped[byte_index % len(data)] ^= 1
     return bytes(flipped)

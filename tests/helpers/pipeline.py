@@ -87,6 +87,8 @@ def _conf(name: str, more: dict[str, Any]) -> dict[str, Any]:
     return {
         "blobmsg.store.url": f"memory://{name}",
         "blobmsg.route": "blob",
+        # A store in memory hangs, too, where the garbage collector takes all of the processor.
+        "blobmsg.on.store.failure": "wait",
         "blobmsg.batch.size.bytes": 65536,
         "queue.buffering.max.kbytes": 4096,
         **more,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from blobmsg.core.batcher import Batcher, TopicLanes
 from blobmsg.core.cost import BUILT_IN_PRICES
+from blobmsg.core.fallback import InlineFallback
 from blobmsg.core.kafka_presence import KafkaPresence
 from blobmsg.core.notifier import Notifier
 from blobmsg.core.producer_core import BufferMemory, ProducerCore
@@ -14,6 +15,7 @@ from blobmsg.core.router import Router
 from blobmsg.core.segments import Route, SealedSegment
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from blobmsg.format import ByteRange, Codec, Part
+from blobmsg.format.batch_object import encode_object_segment
 from blobmsg.format.object_key import retention_class
 from blobmsg.format.rows import WIDE, Rows
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from blobmsg.core.events import ProducerAction
+    from blobmsg.format.batch_object import EncodedSegment
     from blobmsg.format.segment import Headers
 
 TIMED_OUT = "timed out"
@@ -29,6 +32,7 @@ WRITER_ID = "0123456789abcdef" * 2
 DAY_MS = 24 * 3600 * 1000
 INTERVAL_MS = 1000
 DEADLINE_MS = 10_000
+HANGS_AFTER_MS = 10_000
 
 
 class ScriptedRouter(Router):
@@ -127,6 +131,8 @@ def make_bench(
     limit_bytes: int = 1 << 20,
     encode_reserve_bytes: int = 0,
     inline_max_bytes: int = 1 << 20,
+    fallback_after_ms: int | None = None,
+    fallback_bytes_per_second: int = 1 << 20,
     **batcher_options: Any,
 ) -> Bench:
     core = ProducerCore(
@@ -134,7 +140,9 @@ def make_bench(
         Notifier(TIMED_OUT, lambda error: error == REFUSED),
         BufferMemory(limit_bytes, encode_reserve_bytes, None),
         KafkaPresence(),
-        inline_max_bytes=inline_max_bytes,
+        InlineFallback(
+            fallback_after_ms, fallback_bytes_per_second, inline_max_bytes, HANGS_AFTER_MS
+        ),
     )
     return Bench(core)
 
@@ -150,6 +158,18 @@ def part_of(segment: SealedSegment, length: int = 0) -> Part:
         checksum=0,
         first_timestamp_ms=0,
         last_timestamp_ms=0,
+        producer_id=bytes(16),
+    )
+
+
+def encoded_of(segment: SealedSegment, rows: Rows | None = None) -> EncodedSegment:
+    """A segment's bytes, as an uploader makes them."""
+    return encode_object_segment(
+        segment.rows if rows is None else rows,
+        Codec.NONE,
+        topic=segment.topic,
+        partition=segment.partition,
+        destination_zone="",
         producer_id=bytes(16),
     )
 

@@ -53,11 +53,21 @@ def find_source(environ: Mapping[str, str]) -> StackSource:
     return StackSource(None, "; ".join(lab.missing_parts()))
 
 
-def without_servers(missing: str) -> NoReturn:
-    """End a test that has no real servers: skipped by name, an error in CI."""
+def without(what: str, missing: str) -> NoReturn:
+    """End a test that lacks a part of the machine: skipped by name, an error in CI.
+
+    Args:
+        what: `NO_STACK` or another of the reasons that the session's end tells of.
+        missing: Why.
+    """
     if _is_ci(os.environ):
-        pytest.fail(f"{NO_STACK} in CI: {missing}", pytrace=False)
-    pytest.skip(f"{NO_STACK}: {missing}")
+        pytest.fail(f"{what} in CI: {missing}", pytrace=False)
+    pytest.skip(f"{what}: {missing}")
+
+
+def without_servers(missing: str) -> NoReturn:
+    """The same for a test that has no real servers."""
+    without(NO_STACK, missing)
 
 
 def _is_ci(environ: Mapping[str, str]) -> bool:
@@ -66,11 +76,11 @@ def _is_ci(environ: Mapping[str, str]) -> bool:
 
 def heal(stack: lab.Stack) -> None:
     """Bring back every server that a test killed or paused."""
+    dead = [node for node in stack.nodes if not node.is_running()]
     for node in stack.nodes:
-        if node.is_running():
+        if node not in dead:
             node.resume()
-        else:
-            node.start()
+    stack.start_nodes(dead)
     stack.wait_ready()
 
 

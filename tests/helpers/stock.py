@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 
-__all__ = ["StockConsumer", "StockProducer", "needs_consistent"]
+__all__ = [
+    "StockConsumer",
+    "StockDeserializingConsumer",
+    "StockProducer",
+    "StockSerializingProducer",
+    "needs_consistent",
+]
+
+StockSerializingProducer = confluent_kafka.SerializingProducer
+StockDeserializingConsumer = confluent_kafka.DeserializingConsumer
 
 if TYPE_CHECKING or hasattr(confluent_kafka.Producer, "__enter__"):
     StockProducer = confluent_kafka.Producer

@@ -86,13 +86,6 @@ def test_no_store_is_refused_at_once(
         client({**conf, "group.id": "g"})
 
 
-@pytest.mark.parametrize("setting", ["transactional.id"])
-def test_what_comes_later_is_refused_by_name(conf: dict[str, Any], setting: str) -> None:
-    with pytest.raises(KafkaException, match="transactions") as caught:
-        BlobProducer({**conf, setting: "mine"})
-    assert caught.value.args[0].code() == KafkaError._NOT_IMPLEMENTED
-
-
 # --- records ----------------------------------------------------------------------------------
 
 

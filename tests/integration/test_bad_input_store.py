@@ -45,7 +45,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 
 @pytest.fixture
 def blob_conf(conf: dict[str, Any]) -> dict[str, Any]:
-    return {**conf, "blobmsg.route": "blob"}
+    # What Kafka does in the store's stead is `test_fallback`'s.
+    return {**conf, "blobmsg.route": "blob", "blobmsg.on.store.failure": "wait"}
 
 
 @pytest.fixture

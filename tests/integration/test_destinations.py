@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,16 @@ from confluent_kafka.admin import AdminClient
 from blobmsg import BlobConsumer, BlobProducer
 from blobmsg.format.batch_object import IndexEntry, decode_batch_object_index
 from blobmsg.format.object_key import ObjectKey
-from tests.helpers.records import Reports, flush, partition, produce, read_to_end, send
+from blobmsg.topic_directory import TopicDirectory, TopicFacts
+from tests.helpers.records import (
+    Reports,
+    flush,
+    partition,
+    produce,
+    read_to_end,
+    send,
+    wait_until,
+)
 from tests.helpers.stock import StockConsumer, StockProducer
 
 if TYPE_CHECKING:
@@ -200,18 +210,38 @@ def test_topics_of_different_retention_do_not_share_objects(
 
 
 def test_a_compacted_topic_stays_plain(
-    conf: dict[str, Any], make_topic: Callable[..., str], objects: Any
+    conf: dict[str, Any],
+    make_topic: Callable[..., str],
+    objects: Any,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     topic = make_topic(config={"cleanup.policy": "compact"})
-    with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
+    reads: list[str] = []
+    read = TopicDirectory.read
+
+    def counted_read(directory: TopicDirectory, name: str) -> TopicFacts:
+        facts = read(directory, name)
+        reads.append(name)
+        return facts
+
+    monkeypatch.setattr(TopicDirectory, "read", counted_read)
+    often = {"topic.metadata.refresh.interval.ms": 1000}  # it is said once all the same
+    with (
+        caplog.at_level(logging.WARNING, "blobmsg"),
+        BlobProducer({**conf, "blobmsg.route": "blob", **often}) as producer,
+    ):
         reports = Reports()
         for number in range(50):
             producer.produce(topic, b"%d" % number, b"key-%d" % number, on_delivery=reports)
         producer.produce(topic, None, b"key-0", on_delivery=reports)
         flush(producer)
         assert producer.stats()["notifications"] == 0
+        # What is said of the second is said when the third has begun.
+        wait_until(lambda: reads.count(topic) >= 3, "the topic is read again, and once more")
     assert reports.errors == []
     assert objects() == {}
+    assert len([text for text in caplog.messages if f"{topic} is compacted" in text]) == 1
 
     reading = {
         "bootstrap.servers": conf["bootstrap.servers"],

@@ -98,7 +98,7 @@ def _nothing(message: Any) -> None:
 def test_a_member_outlives_a_store_that_is_away_for_longer_than_it_may_be_silent(
     conf: dict[str, Any], reader_conf: dict[str, Any], proxy: FaultProxy, topic: str
 ) -> None:
-    _fill(conf, topic, value_bytes=20_000)
+    _fill(conf, topic, value_bytes=60_000)  # together more than it may hold
     # The shortest that brokers allow.
     limits = {"session.timeout.ms": 6000, "max.poll.interval.ms": 6000}
     proxy.rule = lambda _: Answer(503, "SlowDown")

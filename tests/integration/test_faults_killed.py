@@ -63,6 +63,7 @@ def producer_conf(conf: dict[str, Any], proxy: FaultProxy) -> dict[str, Any]:
         **conf,
         "blobmsg.s3.endpoint.url": proxy.url,
         "blobmsg.route": "blob",
+        "blobmsg.on.store.failure": "wait",
         "blobmsg.batch.interval.ms": 100,
     }
 

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError
 
 from blobmsg import BlobConsumer, BlobProducer, lab
+from tests.helpers.fault_proxy import FaultProxy, Hold
 from tests.helpers.private import private
-from tests.helpers.records import Reports, flush, partition, produce, read_to_end, wait_until
+from tests.helpers.records import (
+    Reports,
+    flush,
+    partition,
+    produce,
+    read,
+    read_to_end,
+    send,
+    wait_until,
+)
 from tests.helpers.stack import heal, topic_factory
 
 if TYPE_CHECKING:
@@ -33,7 +46,6 @@ def own_stack() -> Iterator[lab.Stack]:
 def brokers(stack: lab.Stack, own_stack: lab.Stack) -> Iterator[lab.Stack]:
     del stack  # asked for because it skips where there can be none
     yield own_stack
-    _start_brokers(own_stack)
     heal(own_stack)
 
 
@@ -59,15 +71,6 @@ def make_topic(brokers: lab.Stack) -> Callable[..., str]:
 def _stop_brokers(stack: lab.Stack) -> None:
     for broker in stack.brokers:
         broker.kill()
-
-
-def _start_brokers(stack: lab.Stack) -> None:
-    for broker in stack.brokers:
-        if not broker.is_running():
-            # Without a majority none answers; the last one started makes it.
-            with contextlib.suppress(lab.LabError):
-                broker.start(timeout_seconds=1)
-    stack.wait_ready()
 
 
 def test_records_wait_while_all_brokers_are_gone_and_arrive_once_in_order(
@@ -108,7 +111,7 @@ def test_records_wait_while_all_brokers_are_gone_and_arrive_once_in_order(
         assert producer.stats()["object_bytes"] <= stored + 8 * 250_000
         assert [e for e, _ in reports.outcomes[300:]] == []
 
-        _start_brokers(brokers)
+        heal(brokers)
         for _ in range(100):
             produce(producer, topic, b"%d:" % number + os.urandom(2000),
                     partition=number % PARTITIONS, on_delivery=reports)  # fmt: skip
@@ -149,6 +152,64 @@ def test_with_a_short_time_out_every_record_fails_and_flush_returns(
         assert len(producer) == 0
 
     assert reports.codes == [None, *[KafkaError._MSG_TIMED_OUT] * 500]
+
+
+@pytest.mark.parametrize("how", ["gone", "standing still"])
+def test_calls_return_in_time_though_brokers_and_store_are_dead(
+    producer_conf: dict[str, Any],
+    brokers: lab.Stack,
+    make_topic: Callable[..., str],
+    how: str,
+) -> None:
+    topic = make_topic(partitions=PARTITIONS)
+    never = threading.Event()
+    reports = Reports()
+    message_timeout_s = 8
+    with (
+        FaultProxy(brokers.minio.host, brokers.minio.port) as proxy,
+        contextlib.ExitStack() as cleaning,
+    ):
+        conf = {**producer_conf, "blobmsg.s3.endpoint.url": proxy.url}
+        producer = BlobProducer({**conf, "message.timeout.ms": message_timeout_s * 1000})
+        member = {
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6000,
+            # A commit that a standing broker never answers is waited for, as in stock.
+            "enable.auto.commit": how == "gone",
+        }
+        consumer = BlobConsumer({**conf, **member})
+        for clean in (producer.close, consumer.close, never.set):
+            cleaning.callback(clean)
+        send(producer, topic, [b"%d" % number for number in range(20)])
+        consumer.subscribe([topic])
+        read(consumer, 10)
+
+        proxy.rule = lambda _: Hold(never)
+        for broker in brokers.brokers:
+            broker.kill() if how == "gone" else broker.pause()
+        for number in range(300):
+            produce(producer, topic, b"%d" % number + os.urandom(1000), on_delivery=reports)
+
+        for timeout_s in (0.0, 0.5, 2.0):
+            for call in (
+                producer.poll,
+                producer.flush,
+                consumer.poll,
+                partial(consumer.consume, 5),
+            ):
+                _call_in_time(call, timeout_s)
+        _call_in_time(lambda _: producer.close(), message_timeout_s)
+        _call_in_time(lambda _: consumer.close(), message_timeout_s)
+
+    assert reports.codes == [KafkaError._MSG_TIMED_OUT] * 300
+
+
+def _call_in_time(call: Callable[[float], object], timeout_s: float) -> None:
+    began = time.monotonic()
+    call(timeout_s)
+    took_s = time.monotonic() - began
+    assert took_s <= timeout_s + 1, f"{call} took {took_s:.1f} s of {timeout_s} s"
 
 
 def _now_ms() -> int:

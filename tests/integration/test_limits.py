@@ -61,7 +61,8 @@ def test_more_records_than_a_notification_holds(
     settings = {
         "blobmsg.route": "blob",
         "blobmsg.batch.size.bytes": 64 << 20,
-        "blobmsg.batch.interval.ms": 60_000,
+        "blobmsg.batch.interval.ms": 900_000,
+        "message.timeout.ms": 0,  # else the interval is a part of it
     }
     with BlobProducer({**conf, **settings}) as producer:
         for start in range(0, count, 10_000):

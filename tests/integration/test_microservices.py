@@ -100,6 +100,7 @@ def test_every_order_gets_its_invoice(
         "INVOICES_TOPIC": make_topic(),
         "GROUP_ID": store_prefix,
         "PORT": "0",
+        "BLOBMSG_ROUTE": "blob",  # they are small and few: by cost all would stay with Kafka
     }
     with (
         Service(SERVICES / billing / "billing.py", environ) as biller,
@@ -113,6 +114,8 @@ def test_every_order_gets_its_invoice(
         assert code == 0
 
     assert statuses == [202] * ORDERS + [400]
+    listing = stack.s3_client().list_objects_v2(Bucket=stack.bucket, Prefix=store_prefix)
+    assert (listing["KeyCount"] > 0) == ("after" in (checkout, billing))
     client, settings = (StockConsumer, {}) if billing == "before" else (BlobConsumer, conf)
     reader_conf = {**settings, "bootstrap.servers": stack.bootstrap_servers, "group.id": "reader"}
     with client(reader_conf) as reader:

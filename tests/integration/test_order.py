@@ -47,6 +47,7 @@ def producer_conf(conf: dict[str, Any], proxy: FaultProxy) -> dict[str, Any]:
         **conf,
         "blobmsg.s3.endpoint.url": proxy.url,
         "blobmsg.route": "blob",
+        "blobmsg.on.store.failure": "wait",
         "blobmsg.batch.size.bytes": 8192,
         "blobmsg.upload.threads": 48,
     }

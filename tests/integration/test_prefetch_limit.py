@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from blobmsg import BlobConsumer, BlobProducer
+from tests.helpers.memory import rss_bytes
 from tests.helpers.records import DEADLINE_S, flush, produce, read
 
 if TYPE_CHECKING:
@@ -25,11 +25,6 @@ COUNT = 1200  # 60 MB
 SLOW_COUNT = 100
 # Of the process beside what is read ahead: threads, connections, librdkafka's queues.
 OTHER_BYTES = 24 * MIB
-
-
-def _rss_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
@@ -56,7 +51,7 @@ def test_memory_stays_within_the_limit_while_nobody_polls_fast(
         "blobmsg.prefetch.max.bytes": LIMIT_BYTES,
         "blobmsg.cache.memory.bytes": 0,
     }
-    before_bytes = _rss_bytes()
+    before_bytes = rss_bytes()
     most_held_bytes = most_rss_bytes = 0
     with BlobConsumer(reader_conf) as consumer:
         consumer.subscribe([topic])
@@ -68,7 +63,7 @@ def test_memory_stays_within_the_limit_while_nobody_polls_fast(
             numbers += [int(message.value()[:8]) for message in received]
             time.sleep(0.02)  # the application is at work
             most_held_bytes = max(most_held_bytes, consumer.stats()["held_bytes"])
-            most_rss_bytes = max(most_rss_bytes, _rss_bytes())
+            most_rss_bytes = max(most_rss_bytes, rss_bytes())
         while len(numbers) < COUNT:
             received = read(consumer, min(20, COUNT - len(numbers)), batch=20)
             numbers += [int(message.value()[:8]) for message in received]

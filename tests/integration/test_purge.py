@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from blobmsg import BlobConsumer, BlobProducer
-from tests.helpers.fault_proxy import FaultProxy, Hold
+from tests.helpers.fault_proxy import FaultProxy, Hold, puts
 from tests.helpers.records import (
     Reports,
     flush,
@@ -35,7 +35,8 @@ PRODUCERS = pytest.mark.parametrize("client", [StockProducer, BlobProducer])
 
 
 def _for(client: type, conf: dict[str, Any], **more: Any) -> dict[str, Any]:
-    both = {**conf, "acks": "all", "enable.idempotence": True, "blobmsg.route": "blob", **more}
+    blob = {"blobmsg.route": "blob", "blobmsg.on.store.failure": "wait"}
+    both = {**conf, "acks": "all", "enable.idempotence": True, **blob, **more}
     is_ours = client is BlobProducer
     return {k: v for k, v in both.items() if is_ours or not k.startswith("blobmsg.")}
 
@@ -78,7 +79,7 @@ def test_records_whose_object_is_under_way_are_dropped_and_later_ones_arrive(
     reports = Reports()
     with BlobProducer({**proxied, "blobmsg.batch.size.bytes": 65536}) as producer:
         send(producer, topic, [b"before"], partition=0)
-        proxy.rule = lambda request: Hold(released) if request.method == "PUT" else None
+        proxy.rule = puts(Hold(released))
         known = len(proxy.requests)
         for number in range(300):
             produce(
@@ -198,7 +199,7 @@ def test_a_purge_ends_the_flush_of_another_thread(
     with BlobProducer(proxied) as producer:
         send(producer, topic, [b"known"])
         known = len(proxy.requests)
-        proxy.rule = lambda request: Hold(released) if request.method == "PUT" else None
+        proxy.rule = puts(Hold(released))
         producer.produce(topic, b"value", on_delivery=reports)
         flushing = threading.Thread(target=lambda: flush(producer))
         flushing.start()

@@ -17,6 +17,8 @@ from confluent_kafka import (
 
 from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.child_process import ChildConsumer
+from tests.helpers.fault_proxy import Answer, FaultProxy
+from tests.helpers.private import private
 from tests.helpers.records import (
     DEADLINE_S,
     Reports,
@@ -212,6 +214,59 @@ def test_a_member_that_leaves_hands_over_where_it_stood(
         _run([second], lambda: everything <= {*first.given, *second.given})
 
     assert len(first.given) + len(second.given) == len(everything)
+
+
+class MemberShortOfMemory(Member):
+    """One that knows what blobmsg has paused because too much was read ahead."""
+
+    paused_when_revoked: frozenset[int] = frozenset()
+
+    def paused(self) -> set[int]:
+        flows = private(self.consumer, "consumption")._core.flows
+        return {number for (_, number), flow in flows.items() if flow.is_paused_by_us}
+
+    def _revoked(self, consumer: Any, partitions: list[TopicPartition]) -> None:
+        taken = {found.partition for found in partitions}
+        self.paused_when_revoked = frozenset(self.paused() & taken)
+        super()._revoked(consumer, partitions)
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_partitions_paused_for_memory_are_read_on_when_they_come_back(
+    group_conf: dict[str, Any],
+    make_topic: Callable[..., str],
+    proxy: FaultProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    strategy: str,
+) -> None:
+    # librdkafka keeps a pause while another member has the partition.
+    monkeypatch.setattr("blobmsg.core.debatcher._PAUSE_AT_ENTRIES", 5)
+    monkeypatch.setattr("blobmsg.core.debatcher._RESUME_AT_ENTRIES", 1)
+    topic = make_topic(partitions=PARTITIONS)
+    _fill(group_conf, topic, PARTITIONS, PER_PARTITION)
+    conf = {
+        **group_conf,
+        "blobmsg.s3.endpoint.url": proxy.url,
+        "blobmsg.request.timeout.ms": 1000,
+        "partition.assignment.strategy": strategy,
+    }
+    first, second = (
+        MemberShortOfMemory(BlobConsumer(conf), is_eager=strategy == "range") for _ in range(2)
+    )
+    everything = {(part, number) for part in range(PARTITIONS) for number in range(PER_PARTITION)}
+
+    # Nothing can be handed out, so that what is read ahead stays.
+    proxy.rule = lambda _: Answer(503, "SlowDown")
+    with first.consumer:
+        first.subscribe(topic)
+        _run([first], lambda: len(first.paused()) == PARTITIONS)
+        with second.consumer:
+            second.subscribe(topic)
+            _run([first, second], lambda: len(second.owned) == PARTITIONS // 2)
+            assert second.owned <= first.paused_when_revoked
+        _run([first], lambda: len(first.owned) == PARTITIONS)
+        proxy.rule = None
+        _run([first], lambda: everything == set(first.given))
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
     AdminClient,
     AlterConfigOpType,
@@ -35,21 +35,30 @@ HOUR_MS = 3_600_000
 INVALID_RECORD = 87
 
 
+PROBE = bytes(30_000)  # no key, and large: what each changed topic here refuses
+
+
 @pytest.fixture
 def alter(bootstrap: str) -> Callable[[str, str, str], None]:
+    """Change a topic's setting, and return when its leader goes by it, which it tells by refusing.
+
+    (`describe_configs` asks any broker, and one may know what the leader has yet to hear.)
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
 
     def alter(topic: str, name: str, value: str) -> None:
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         admin.incremental_alter_configs([resource])[resource].result(timeout=30)
+        stock = Producer({"bootstrap.servers": bootstrap})
 
-        def is_so() -> bool:
-            wanted = ConfigResource(ResourceType.TOPIC, topic)
-            found = admin.describe_configs([wanted])[wanted].result(timeout=30)
-            return bool(found[name].value == value)
+        def is_refused() -> bool:
+            reports = Reports()
+            stock.produce(topic, PROBE, partition=0, on_delivery=reports)
+            flush(stock)
+            return reports.codes != [None]
 
-        wait_until(is_so, f"{name} of {topic} is {value}")
+        wait_until(is_refused, f"the leader goes by {name}={value} of {topic}")
 
     return alter
 
@@ -64,7 +73,8 @@ def _read(conf: dict[str, Any], topic: str, partitions: int) -> dict[int, list[b
     }
     with BlobConsumer(reader) as consumer:
         consumer.assign([partition(topic, number, 0) for number in range(partitions)])
-        return values_by_partition(read_to_end(consumer, partitions).messages)
+        found = values_by_partition(read_to_end(consumer, partitions).messages)
+    return {number: [v for v in values if v != PROBE] for number, values in found.items()}
 
 
 def _now_ms() -> int:

@@ -134,7 +134,7 @@ def test_defaults_are_the_designs() -> None:
     assert settings.prefetch_max_bytes == 67_108_864
     assert settings.cache_memory_bytes == 134_217_728
     assert settings.on_missing == "fail"
-    assert settings.on_store_failure == "wait"
+    assert settings.on_store_failure == "inline"
     assert settings.fallback_after_ms == 5000
     assert settings.inline_max_bytes_per_second == 5_242_880
     assert settings.request_timeout_ms == 30_000
@@ -364,8 +364,8 @@ LATER = {
     "zone.tls.certificate.location": "/cert",
     "zone.tls.key.location": "/key",
     "zone.append": True,
+    "cache.on.write": False,
     "on.missing": "dlq:lost",
-    "on.store.failure": "inline",
     "hedge.percentile": 99,
     "hedge.budget": 0.1,
     "spill.path": "/var/spool/blobmsg",

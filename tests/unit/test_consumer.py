@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from blobmsg import BlobConsumer, user_positions
+from blobmsg import BlobConsumer, offset_check
 from blobmsg.errors import UnsupportedFormat
 from blobmsg.message import Message
 from tests.helpers.private import private
@@ -145,7 +145,7 @@ def test_the_check_of_offsets_has_one_deadline_for_all_partitions(
         patch.setattr(
             consumer, "_BlobConsumer__inner", SimpleNamespace(get_watermark_offsets=watermarks)
         )
-        patch.setattr(user_positions, "time", SimpleNamespace(monotonic=lambda: now))
+        patch.setattr(offset_check, "time", SimpleNamespace(monotonic=lambda: now))
         private(consumer, "check_offsets")([TopicPartition(TOPIC, n, 5 << 20) for n in range(50)])
 
     assert sum(timeouts) * 0.75 <= 1.0

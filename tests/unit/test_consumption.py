@@ -23,6 +23,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from blobmsg import consumption as consumption_module
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
 from blobmsg.consumption import Consumption
@@ -57,6 +58,7 @@ class Kafka:
         self.sought: list[tuple[int, int]] = []
         self.on_consume: Callable[[], None] = lambda: None
         self.closes = 0
+        self.is_assigned = True
 
     def poll(self, _timeout: float) -> Message | None:
         return self.records.popleft() if self.records else None
@@ -68,10 +70,18 @@ class Kafka:
         return [self.records.popleft() for _ in range(min(count, len(self.records)))]
 
     def assign(self, _partitions: list[TopicPartition]) -> None:
-        """Nothing to do."""
+        """Nothing to do; as in librdkafka what is paused stays paused."""
+
+    incremental_assign = assign
+
+    def unassign(self) -> None:
+        """The same."""
 
     def seek(self, partition: TopicPartition) -> None:
         self.sought.append((partition.partition, partition.offset))
+
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition(TOPIC, 0)] if self.is_assigned else []
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         self.paused |= {found.partition for found in partitions}
@@ -95,6 +105,11 @@ class Kafka:
 
     def close(self) -> None:
         self.closes += 1
+
+
+@pytest.fixture(autouse=True)
+def _a_librdkafka_that_counts_ends_rightly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumption_module, "_CONSUME_SKIPS", False)
 
 
 def answer(
@@ -180,6 +195,21 @@ def test_a_callbacks_exception_surfaces_after_what_came_with_it_is_safe() -> Non
         consumption.poll(1.0)
 
     assert values(consumption.consume(3, 1.0)) == [0, 1, 2]
+
+
+def test_an_error_of_the_member_is_handed_out_before_what_follows_from_it() -> None:
+    kafka, callbacks = Kafka(1), []
+    kafka.records.appendleft(Message(None, None, error=KafkaError(KafkaError._MAX_POLL_EXCEEDED)))
+    kafka.on_consume = lambda: callbacks.append("the partitions are lost")
+    consumption = consumption_of(kafka)
+
+    error = polled(consumption).error()
+
+    assert error is not None
+    assert error.code() == KafkaError._MAX_POLL_EXCEEDED
+    assert not callbacks
+    assert values([polled(consumption)]) == [0]
+    assert callbacks
 
 
 def test_ctrl_c_of_a_callback_surfaces_before_what_others_raised() -> None:
@@ -306,6 +336,88 @@ def test_a_position_is_behind_what_poll_handed_out_whatever_it_has_read_ahead() 
         assert change.kafka_offset == number + 1
 
 
+def end_at(kafka_offset: int) -> Message:
+    """What librdkafka says where it reaches the end of the partition."""
+    return Message(TOPIC, 0, kafka_offset, error=KafkaError(KafkaError._PARTITION_EOF))
+
+
+def test_a_position_is_behind_what_nobody_sees_once_all_is_handed_out() -> None:
+    kafka = Kafka(3)
+    kafka.records.append(end_at(9))  # behind the end of a transaction
+    consumption = consumption_of(kafka)
+    assert values([polled(consumption)]) == [0]
+    assert consumption.position_of((TOPIC, 0)) == FULL
+    assert values(consumption.consume(2, 1.0)) == [1, 2]
+
+    assert consumption.poll(0.5) is None
+
+    assert consumption.position_of((TOPIC, 0)) == 9 * FULL
+    (change,) = consumption.stored_changes([(TOPIC, 0)])
+    assert (change.kafka_offset, change.metadata) == (9, None)
+
+
+def test_an_end_where_the_position_is_moves_nothing() -> None:
+    kafka = Kafka(0)
+    kafka.records.append(end_at(0))
+    consumption = consumption_of(kafka)
+    assert consumption.poll(0.5) is None
+    assert consumption.position_of((TOPIC, 0)) == OFFSET_INVALID
+
+    kafka.records.append(end_at(4))
+    assert consumption.poll(0.5) is None
+
+    assert consumption.position_of((TOPIC, 0)) == 4 * FULL
+
+
+def test_an_end_is_told_to_who_wishes_it_and_moves_the_position_first() -> None:
+    kafka = Kafka(1)
+    kafka.records.append(end_at(3))
+    consumption = consumption_of(kafka, **{"enable.partition.eof": True})
+
+    assert values(consumption.consume(1, 1.0)) == [0]
+    told = polled(consumption)
+
+    assert told.error() == KafkaError(KafkaError._PARTITION_EOF)
+    assert told.offset() == 3 * FULL
+    assert consumption.position_of((TOPIC, 0)) == 3 * FULL
+
+
+def test_a_librdkafka_whose_consume_counts_ends_is_polled_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumption_module, "_CONSUME_SKIPS", True)
+    kafka = Kafka(200)
+    kafka.failures.append(AssertionError("consume was called"))
+    consumption = consumption_of(kafka)
+
+    assert values(consumption.consume(200, 1.0)) == list(range(200))
+
+
+def test_an_end_from_before_the_position_moves_nothing() -> None:
+    kafka = Kafka(3)
+    kafka.records.append(end_at(2))  # of a replica that lags
+    consumption = consumption_of(kafka)
+
+    assert values(consumption.consume(3, 1.0)) == [0, 1, 2]
+    assert consumption.poll(0.5) is None
+
+    assert consumption.position_of((TOPIC, 0)) == 3 * FULL
+
+
+def test_what_was_read_ahead_is_not_handed_out_by_a_member_that_was_fenced() -> None:
+    kafka = Kafka(5)
+    consumption = consumption_of(kafka)
+    assert values([polled(consumption)]) == [0]
+    fenced = KafkaError(KafkaError._FATAL, "fenced")
+    kafka.records.append(Message(None, None, None, value=b"fenced", error=fenced))
+    kafka.is_assigned = False
+
+    messages = consumption.consume(10, 0.5)
+
+    assert [message.error() for message in messages] == [fenced]
+    assert consumption.keys() == []
+
+
 def test_a_seek_takes_back_what_was_read_ahead() -> None:
     consumption = consumption_of(Kafka(0))
     flow = consumption._core.flows[TOPIC, 0]
@@ -420,6 +532,58 @@ def test_a_paused_partition_hands_out_nothing_that_was_taken_before(
     assert values(consumption.consume(5, 0.2)) == list(range(behind // FULL, 4))
 
 
+def _given_up_by_unassign(consumption: Consumption) -> None:
+    consumption.unassign(None)
+    consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
+
+
+def _given_up_by_assign(consumption: Consumption) -> None:
+    consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
+
+
+def _given_up_by_rebalance(consumption: Consumption) -> None:
+    consumption.give_up([TopicPartition(TOPIC, 0)], lambda: None, is_lost=True)
+    consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=True)
+
+
+WAYS_TO_GIVE_UP = [_given_up_by_unassign, _given_up_by_assign, _given_up_by_rebalance]
+
+
+@pytest.mark.parametrize("given_up", WAYS_TO_GIVE_UP)
+def test_a_partition_paused_for_memory_is_read_when_it_is_assigned_again(
+    monkeypatch: pytest.MonkeyPatch, given_up: Callable[[Consumption], None]
+) -> None:
+    monkeypatch.setattr("blobmsg.core.debatcher._PAUSE_AT_ENTRIES", 10)
+    kafka = Kafka(20)
+    consumption = consumption_of(kafka)
+    assert values(consumption.consume(1, 1.0)) == [0]
+    assert kafka.paused == {0}
+
+    given_up(consumption)
+
+    assert kafka.paused == set()
+
+
+@pytest.mark.parametrize("given_up", WAYS_TO_GIVE_UP)
+def test_a_pause_of_the_user_outlives_the_assignment_as_in_stock(
+    monkeypatch: pytest.MonkeyPatch, given_up: Callable[[Consumption], None]
+) -> None:
+    monkeypatch.setattr("blobmsg.core.debatcher._PAUSE_AT_ENTRIES", 10)
+    kafka = Kafka(20)
+    consumption = consumption_of(kafka)
+    assert values(consumption.consume(1, 1.0)) == [0]
+    consumption.pause([TopicPartition(TOPIC, 0)], is_paused=True)
+
+    given_up(consumption)
+
+    assert kafka.paused == {0}
+    kafka.records.extend(Message(TOPIC, 0, offset, value=b"%d" % offset) for offset in range(3))
+    assert consumption.consume(1, 0.1) == []
+    consumption.pause([TopicPartition(TOPIC, 0)], is_paused=False)
+    assert kafka.paused == set()
+    assert values(consumption.consume(3, 1.0)) == [0, 1, 2]
+
+
 # --- committed positions --------------------------------------------------------------------------
 
 
@@ -466,6 +630,83 @@ def test_no_answer_about_committed_offsets_is_asked_for_again() -> None:
 
     assert kafka.paused == set()
     assert kafka.sought == []  # nothing is committed: where Kafka begins
+
+
+class Refusing(Kafka):
+    """Takes no other assignment, and drops the one it has if it would have been replaced."""
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        if self.is_assigned and len(partitions) > 1:
+            self.is_assigned = False
+            raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+
+    def incremental_unassign(self, _partitions: list[TopicPartition]) -> None:
+        raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
+
+
+def test_a_refused_unassign_leaves_a_pause_for_memory_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("blobmsg.core.debatcher._PAUSE_AT_ENTRIES", 10)
+    kafka = Refusing(20)
+    consumption = consumption_of(kafka)
+    assert values(consumption.consume(1, 1.0)) == [0]
+
+    with pytest.raises(KafkaException):
+        consumption.unassign([TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 7)])
+
+    assert kafka.paused == {0}
+    assert values(consumption.consume(19, 1.0)) == list(range(1, 20))
+
+
+def test_behind_a_refused_assign_nothing_is_handed_out_as_in_stock() -> None:
+    kafka = Refusing(20)
+    consumption = consumption_of(kafka)
+    assert values(consumption.consume(1, 1.0)) == [0]
+
+    with pytest.raises(KafkaException):
+        consumption.assign([TopicPartition(TOPIC, 0, 0)] * 2, is_incremental=False)
+
+    assert consumption.keys() == []
+    assert consumption.consume(1, 0.1) == []
+
+
+def test_what_both_have_paused_and_the_user_resumes_in_on_revoke_is_not_paused_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("blobmsg.core.debatcher._PAUSE_AT_ENTRIES", 10)
+    kafka = Kafka(20)
+    consumption = consumption_of(kafka)
+    place = [TopicPartition(TOPIC, 0)]
+    assert values(consumption.consume(1, 1.0)) == [0]
+    consumption.pause(place, is_paused=True)
+
+    consumption.give_up(place, lambda: consumption.pause(place, is_paused=False), is_lost=False)
+
+    assert kafka.paused == set()
+
+
+def test_a_seek_in_on_revoke_whose_position_is_not_known_leaves_no_pause() -> None:
+    kafka = Kafka(0)
+    consumption = consumption_of(kafka)
+    kafka.committed_answers.append(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    place = TopicPartition(TOPIC, 0, OFFSET_STORED)
+
+    consumption.give_up([place], lambda: consumption.seek(place), is_lost=False)
+
+    assert kafka.paused == set()
+
+
+def test_a_partition_paused_until_its_position_is_known_is_read_when_it_is_assigned_again() -> None:
+    kafka = Kafka(0)
+    consumption = consumption_of(kafka, assigns=False)
+    kafka.committed_answers.append(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    consumption.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
+    assert kafka.paused == {0}
+
+    _given_up_by_rebalance(consumption)
+
+    assert kafka.paused == set()
 
 
 @pytest.mark.usefixtures("asks_at_once")

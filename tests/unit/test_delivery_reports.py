@@ -151,15 +151,15 @@ def test_reports_and_events_run_in_the_order_they_came() -> None:
     assert order == ["first", "event", "second"]
 
 
-def test_only_events_count_into_the_length() -> None:
+def test_only_events_are_a_surplus() -> None:
     queue = reports()
-    states = [(len(queue), queue.is_empty)]
+    states = [(queue.surplus, queue.is_empty)]
     queue.add_segment(delivered(Told(), records=5))
-    states.append((len(queue), queue.is_empty))
+    states.append((queue.surplus, queue.is_empty))
     queue.add_event(lambda: None)
-    states.append((len(queue), queue.is_empty))
+    states.append((queue.surplus, queue.is_empty))
     queue.serve()
-    states.append((len(queue), queue.is_empty))
+    states.append((queue.surplus, queue.is_empty))
 
     # Records are counted by the buffer until they are served.
     assert states == [(0, True), (0, False), (1, False), (0, True)]

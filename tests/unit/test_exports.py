@@ -8,9 +8,14 @@ import sys
 import pytest
 
 import blobmsg
+import blobmsg.testing
+from tests.helpers.nobody import NOBODY
 
 #: What users may import, beside the submodules below.
-PUBLIC = {"BlobConsumer", "BlobProducer", "Message", "__version__", "patch"}
+PUBLIC = {
+    "AIOBlobConsumer", "AIOBlobProducer", "BlobConsumer", "BlobProducer",
+    "DeserializingBlobConsumer", "Message", "SerializingBlobProducer", "__version__", "patch",
+}  # fmt: skip
 PUBLIC_MODULES = ("blobmsg.errors", "blobmsg.format", "blobmsg.offsets", "blobmsg.testing")
 
 
@@ -37,6 +42,12 @@ def test_public_modules_export_what_they_say(module_name: str) -> None:
         assert hasattr(module, name)
 
 
+def test_the_tools_for_tests_are_these() -> None:
+    assert set(blobmsg.testing.__all__) == {
+        "Fault", "FaultStore", "ManualClock", "MemoryStore", "MockKafka",
+    }  # fmt: skip
+
+
 def test_the_version_is_a_version() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", blobmsg.__version__)
 
@@ -54,14 +65,8 @@ def test_importing_the_package_loads_no_sdk() -> None:
 
 
 def test_a_users_subclass_may_give_its_private_attributes_any_name() -> None:
-    nobody = {
-        "bootstrap.servers": "127.0.0.1:1",
-        "log_level": 0,
-        "error_cb": lambda _: None,
-        "blobmsg.store.url": "memory://names",
-    }
-    producer = blobmsg.BlobProducer(nobody)
-    consumer = blobmsg.BlobConsumer({**nobody, "group.id": "g"})
+    producer = blobmsg.BlobProducer(NOBODY)
+    consumer = blobmsg.BlobConsumer({**NOBODY, "group.id": "g"})
     for client in (producer, consumer):
         names = {*vars(client), *vars(type(client))}
         private = {name for name in names if name.startswith("_") and not name.endswith("__")}

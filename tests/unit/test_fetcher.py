@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import sys
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from blobmsg.format import ByteRange, Part, crc32
 from blobmsg.format.segment import Columns, encode_segment
 from blobmsg.message import RecordsView, SegmentMessage
 from tests.helpers.consuming import notification, object_key, part
+from tests.helpers.records import DEADLINE_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,10 +88,9 @@ def cache() -> MemoryCache:
     return MemoryCache(1 << 20)
 
 
-def fetch(store: Store, cache: MemoryCache, parts: Sequence[Part]) -> list[Any]:
-    """Values of the parts, or their failures, by one section over all of them."""
+def fetcher_of(store: Store, cache: MemoryCache) -> Fetcher:
     stores: Any = store
-    fetcher = Fetcher(
+    return Fetcher(
         stores,
         cache,
         SystemClock(),
@@ -98,18 +99,26 @@ def fetch(store: Store, cache: MemoryCache, parts: Sequence[Part]) -> list[Any]:
         keep_bytes=1 << 20,
         name="test",
     )
+
+
+def section_of(parts: Sequence[Part]) -> FetchSection:
+    """One section over all of the parts."""
     told = notification(*parts)
     entry = Entry(Flow(("flights", 0), None), 7, told, len(parts))
     entry.context = EntryContext(TIMESTAMP_CREATE_TIME, None, None)
     whole = ByteRange(
         parts[0].byte_range.start, parts[-1].byte_range.end - parts[0].byte_range.start
     )
-    section = FetchSection(
+    return FetchSection(
         "", object_key(), whole, tuple((entry, index, each) for index, each in enumerate(parts))
     )
+
+
+def fetch(store: Store, cache: MemoryCache, parts: Sequence[Part]) -> list[Any]:
+    """Values of the parts, or their failures, by one section over all of them."""
     return [
         found.segment.value(0) if isinstance(found, RecordsView) else found
-        for found in fetcher._fetch(section)
+        for found in fetcher_of(store, cache).fetch(section_of(parts))
     ]
 
 
@@ -133,6 +142,21 @@ def test_a_section_that_is_right_is_cached_by_parts(store: Store, cache: MemoryC
     assert cache.stats()["entries"] == 3
     assert fetch(store, cache, store.parts) == VALUES
     assert len(store.asked) == 1
+
+
+def test_a_thread_that_waits_keeps_nothing_that_it_has_fetched(
+    store: Store, cache: MemoryCache
+) -> None:
+    fetcher = fetcher_of(store, cache)
+    fetcher.start()
+    section = section_of(store.parts)
+    before = sys.getrefcount(section)
+    fetcher.submit(section)
+    fetcher.wait(DEADLINE_S)
+
+    assert len(fetcher.take_results()) == 1
+    wait_until(lambda: sys.getrefcount(section) == before, "let go")
+    fetcher.stop(1.0)
 
 
 def test_a_part_damaged_on_the_way_is_cached_as_it_came_the_second_time(
@@ -233,7 +257,7 @@ def test_large_parts_have_buffers_that_are_used_again_when_their_records_are_gon
         entry.context = EntryContext(TIMESTAMP_CREATE_TIME, None, None)
         whole = ByteRange(0, len(store.data))
         items = tuple((entry, index, each) for index, each in enumerate(store.parts))
-        found = fetcher._fetch(FetchSection("", object_key(), whole, items))
+        found = fetcher.fetch(FetchSection("", object_key(), whole, items))
         assert all(isinstance(view, RecordsView) for view in found)
         return [view for view in found if isinstance(view, RecordsView)]
 

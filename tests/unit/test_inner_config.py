@@ -341,9 +341,20 @@ def test_the_users_dict_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", [{}, {"enable.auto.commit": True, "enable.auto.offset.store": "true"}], ids=repr
+    "wish",
+    [
+        {},
+        {
+            "enable.auto.commit": True,
+            "enable.auto.offset.store": "true",
+            "enable.partition.eof": False,
+        },
+    ],
+    ids=repr,
 )
-def test_the_inner_consumer_neither_stores_nor_commits(wish: dict[str, Any]) -> None:
+def test_the_inner_consumer_neither_stores_nor_commits_and_is_told_ends(
+    wish: dict[str, Any],
+) -> None:
     inner = inner_consumer({**GROUP, "auto.offset.reset": "earliest", **wish})
 
     assert inner == {
@@ -351,6 +362,7 @@ def test_the_inner_consumer_neither_stores_nor_commits(wish: dict[str, Any]) -> 
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
+        "enable.partition.eof": True,
     }
     confluent_kafka.Consumer(inner).close()
 

@@ -253,6 +253,10 @@ def test_values_are_read_under_any_alias() -> None:
     assert view.delivery_report_only_error is True
 
 
+def test_no_messages_at_most_is_no_limit() -> None:
+    assert KafkaView.parse({"queue.buffering.max.messages": 0}).queue_buffering_max_messages is None
+
+
 def test_of_several_aliases_the_last_one_counts() -> None:
     assert KafkaView.parse({"linger.ms": 1, "queue.buffering.max.ms": 2}).linger_ms == 2
     assert KafkaView.parse({"queue.buffering.max.ms": 2, "linger.ms": 1}).linger_ms == 1

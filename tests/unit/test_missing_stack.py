@@ -1,4 +1,4 @@
-"""Where there can be no real servers, tests that need them say so by name; in CI they fail."""
+"""Where there can be no servers or no framework, tests that need them say so; in CI they fail."""
 
 from __future__ import annotations
 
@@ -14,13 +14,22 @@ NEEDS_STACK = (
     "tests/integration/test_dev_stack.py::test_three_brokers_answer_with_a_rack_each",
     "tests/integration/test_dev_stack.py::test_the_bucket_takes_and_gives_objects",
 )
+NEEDS_FRAMEWORK = "tests/frameworks/test_opentelemetry.py"
 
 
-def _run(tmp_path: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def _run(tmp_path: Path, *tests: str, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("BLOBMSG_", "PYTEST_"))}
     bare = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "JAVA_HOME": "", "CI": ""}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--color=no", *NEEDS_STACK],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "--color=no",
+            *(tests or NEEDS_STACK),
+        ],
         env={**kept, **bare, **variables},
         cwd=ROOT,
         capture_output=True,
@@ -46,6 +55,23 @@ def test_in_ci_they_fail(tmp_path: Path) -> None:
     assert answer.returncode == 1, answer.stdout
     assert "2 errors" in answer.stdout
     assert "no real Kafka and S3 in CI: no java" in answer.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)  # it makes a virtual environment
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_without_a_frameworks_packages_its_tests_are_skipped_by_name_and_in_ci_fail(
+    tmp_path: Path, ci: str
+) -> None:
+    answer = _run(tmp_path, NEEDS_FRAMEWORK, PIP_NO_INDEX="1", CI=ci)
+
+    assert answer.returncode == (1 if ci else 0), answer.stdout
+    assert "opentelemetry can't be installed" in answer.stdout
+    if ci:
+        assert "no environment for frameworks in CI" in answer.stdout
+    else:
+        assert "SKIPPED: no environment for frameworks" in answer.stdout
+        assert f"not run: {NEEDS_FRAMEWORK}::test_a_record_carries_its_trace" in answer.stdout
 
 
 @pytest.mark.parametrize("name", ["BLOBMSG_DEV_STACK", "BLOBMSG_DEV_BOOTSTRAP"])

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import platform
-import resource
-from pathlib import Path
 
 import pytest
 
 from blobmsg.format.rows import NARROW, Rows, drop_unused, keep_free
 from blobmsg.native import native
+from tests.helpers.memory import rss_bytes
 
 MEBIBYTE = 1 << 20
-
-
-def resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
 
 
 @pytest.mark.skipif(native is None, reason="no compiler built blobmsg.native here")
@@ -29,10 +23,10 @@ def test_memory_that_is_not_needed_any_more_goes_back_to_the_system() -> None:
         segments[number % 64].extend((b"k", bytes(1000), 1))
         if not number % 64:
             others.append(bytes(100_000))
-    held_bytes = resident_bytes()
+    held_bytes = rss_bytes()
 
     segments.clear()
     drop_unused()  # begins an interval in which nothing is needed
     drop_unused()
 
-    assert held_bytes - resident_bytes() > 100 * MEBIBYTE
+    assert held_bytes - rss_bytes() > 100 * MEBIBYTE

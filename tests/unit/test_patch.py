@@ -31,6 +31,13 @@ producer = Mine(conf)
 assert isinstance(producer, confluent_kafka.Producer), type(producer)
 assert isinstance(producer, blobmsg.BlobProducer)
 assert (Producer, Consumer) == (blobmsg.BlobProducer, blobmsg.BlobConsumer)
+from confluent_kafka import DeserializingConsumer
+from confluent_kafka.serializing_producer import SerializingProducer
+assert SerializingProducer is blobmsg.SerializingBlobProducer
+assert DeserializingConsumer is blobmsg.DeserializingBlobConsumer
+if hasattr(confluent_kafka, "ShareConsumer"):  # newer versions
+    from confluent_kafka.aio import AIOConsumer, AIOProducer
+    assert (AIOProducer, AIOConsumer) == (blobmsg.AIOBlobProducer, blobmsg.AIOBlobConsumer)
 consumer = Consumer({**conf, "group.id": "g"})
 assert type(consumer._BlobConsumer__inner) is not blobmsg.BlobConsumer
 assert type(producer._BlobProducer__inner) is not blobmsg.BlobProducer

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from blobmsg import producer_pipeline as pipeline_module
-from blobmsg import producer_setup, producer_topics
+from blobmsg import producer_setup, producer_topics, store_watch
 from blobmsg.clock import SystemClock
 from blobmsg.config import parse_settings
 from blobmsg.core.producer_core import CHARGE_BYTES_PER_SEGMENT
@@ -21,6 +20,7 @@ from blobmsg.kafka_settings import KafkaView
 from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.resources import Stores
 from blobmsg.store.memory import MemoryStore
+from blobmsg.testing import ManualClock
 from tests.helpers.pipeline import AcknowledgingKafka, Directory, RunningPipeline
 from tests.helpers.records import wait_until
 
@@ -52,10 +52,12 @@ class SlowDirectory(Directory):
         super().__init__(partitions=1)
         self.answers = threading.Event()
         self._patience_s = patience_s
+        self.reads = 0
         if answers:
             self.answers.set()
 
     def read(self, topic: str) -> TopicFacts:
+        self.reads += 1
         if not self.answers.wait(self._patience_s):
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
         return super().read(topic)
@@ -66,7 +68,10 @@ def start() -> Iterator[Callable[..., ProducerPipeline]]:
     made: list[ProducerPipeline] = []
 
     def start(
-        kafka: Kafka, directory: SlowDirectory | None = None, **conf: Any
+        kafka: Kafka,
+        directory: SlowDirectory | None = None,
+        clock: ManualClock | None = None,
+        **conf: Any,
     ) -> ProducerPipeline:
         settings, kafka_conf = parse_settings(
             {"blobmsg.store.url": "memory://test-pipeline", **conf}, {}
@@ -78,12 +83,13 @@ def start() -> Iterator[Callable[..., ProducerPipeline]]:
             directory=directory or SlowDirectory(),  # type: ignore[arg-type]
             stores=Stores(settings),
             on_store_error=lambda _: None,
-            clock=SystemClock(),
+            clock=clock or SystemClock(),
             name="test",
             producer_id=bytes(16),
         )
-        pipeline.start()
-        made.append(pipeline)
+        if clock is None:  # else the test does what its threads would
+            pipeline.start()
+            made.append(pipeline)
         return pipeline
 
     yield start
@@ -121,6 +127,33 @@ def test_a_record_of_an_unknown_topic_times_out_while_the_cluster_is_asked(
     assert pipeline.flush(1.2) == 0
     assert told == [KafkaError._MSG_TIMED_OUT]
     directory.answers.set()
+
+
+def test_a_topic_that_records_wait_for_is_asked_about_each_second_however_long_kafka_was_away(
+    start: Callable[..., ProducerPipeline],
+) -> None:
+    clock = ManualClock()
+    directory = SlowDirectory(answers=False, patience_s=0)
+    pipeline = start(Kafka(is_full=False), directory, clock, **{"message.timeout.ms": 2000})
+
+    def reads_in(seconds: int) -> list[int]:
+        """When the topic is read, in ms from now on."""
+        begun_ms, found = clock.now_ms(), []
+        while (passed_ms := clock.now_ms() - begun_ms) < seconds * 1000:
+            reads = directory.reads
+            pipeline.read_topics()
+            if directory.reads > reads:
+                found.append(passed_ms)
+            pipeline.notify()
+            clock.advance(100)
+        return found
+
+    append(pipeline, b"early", None)
+    assert reads_in(2) == [0, 300, 800, 1800]
+    assert len(reads_in(20)) == 4  # nothing waits any more
+
+    append(pipeline, b"late", None)
+    assert reads_in(2) == [0, 1000]
 
 
 def test_records_that_time_out_together_are_reported_in_order_and_free_their_memory(
@@ -224,7 +257,7 @@ def test_a_segment_that_has_failed_is_not_encoded_any_more(
     pipeline = start(Kafka(is_full=False))
     segment = SimpleNamespace(state=SegmentState.FAILED)
 
-    assert pipeline.begin_inline(segment) is None  # type: ignore[arg-type]
+    assert pipeline.upload_results.begin_inline(segment) is None  # type: ignore[arg-type]
 
 
 def test_a_defect_in_a_thread_stops_the_producer_from_taking_more(
@@ -311,7 +344,7 @@ def test_a_store_that_does_not_answer_is_told_of_before_records_time_out(
         put(store, key, data, **more)
 
     monkeypatch.setattr(MemoryStore, "put", answer)
-    monkeypatch.setattr(pipeline_module, "_STORE_AWAY_MS", 300)
+    monkeypatch.setattr(store_watch, "_STORE_AWAY_MS", 300)
     running = RunningPipeline("away")
     running.produce(b"v" * 100)
 

@@ -289,7 +289,7 @@ def test_a_subclass_that_forgot_to_call_init_is_told_so() -> None:
         lambda: producer.produce("t", b"v", b"k"),
         lambda: producer.produce_batch("t", [{"value": b"v", "key": b"k"}]),
     ):
-        with pytest.raises(RuntimeError, match="has not been initialized"):
+        with pytest.raises(RuntimeError, match="was never initialized"):
             call()
 
 

@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from blobmsg import BlobConsumer, BlobProducer
+from tests.helpers.nobody import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "statistics.md").read_text("utf-8")
-NOBODY = {
-    "bootstrap.servers": "127.0.0.1:1",
-    "log_level": 0,
-    "error_cb": lambda _: None,
-    "blobmsg.store.url": "memory://statistics",
-}
 
 
 def keys_under(heading: str) -> set[str]:

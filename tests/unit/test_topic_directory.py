@@ -50,6 +50,7 @@ class Cluster:
         self.racks = racks if racks is not None else {1: "az1", 2: "az2"}
         self.configs = configs if configs is not None else {}
         self.error: KafkaError | None = None
+        self.controller_id = 1
         self.asked: list[str] = []
 
     def list_topics(self, topic: str, timeout: float) -> Any:
@@ -57,7 +58,11 @@ class Cluster:
         self.asked.append("topics")
         partitions = {n: SimpleNamespace(leader=leader) for n, leader in self.leaders.items()}
         metadata = SimpleNamespace(error=self.error, partitions=partitions)
-        return SimpleNamespace(topics={"flights": metadata, "empty": _without_partitions()})
+        return SimpleNamespace(
+            topics={"flights": metadata, "empty": _without_partitions()},
+            controller_id=self.controller_id,
+            brokers=set(self.racks) if isinstance(self.racks, dict) else {1, 2},
+        )
 
     def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Answer]:
         assert request_timeout > 0
@@ -250,11 +255,21 @@ def test_unreadable_settings_mean_a_week_and_one_warning(
     assert "blobmsg.retention.ms" in caplog.messages[0]
 
 
-def test_the_users_retention_wins_and_needs_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(configs={"retention.ms": str(30 * DAY_MS)})
+@pytest.mark.parametrize("topics_own", [30 * DAY_MS, HOUR_MS // 2])
+def test_the_topics_retention_wins_over_the_users(topics_own: int) -> None:
+    # Else objects would expire before their notifications, or be paid for long after them.
+    cluster = Cluster(configs={"retention.ms": str(topics_own)})
 
+    facts = read(cluster, retention_ms=str(DAY_MS))
+
+    assert facts.retention_class.name == ("30d" if topics_own > DAY_MS else "1h")
+
+
+def test_the_users_retention_counts_where_the_topics_is_not_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING, "blobmsg.topics"):
-        facts = read(cluster, retention_ms=str(HOUR_MS))
+        facts = read(Cluster(configs={"segment.ms": str(DAY_MS)}), retention_ms=str(HOUR_MS))
 
     assert facts.retention_class.name == "1h"
     assert caplog.messages == []
@@ -269,6 +284,28 @@ def test_a_cluster_that_does_not_tell_settings_is_asked_once_when_the_user_has_t
 
     assert cluster.asked.count("configs") == 1
     assert first.is_complete  # asking again would tell no more
+
+
+@pytest.mark.parametrize(
+    ("controller", "told", "asked"),
+    [
+        (0, {"retention_ms": str(DAY_MS)}, ["topics", "topics"]),
+        (0, {}, ["topics", "topics", "configs"]),  # the answer matters
+        (-1, {"retention_ms": str(DAY_MS)}, ["topics", "topics", "configs"]),  # Kafka elects one
+        (2, {"retention_ms": str(DAY_MS)}, ["topics", "topics", "configs"]),
+    ],
+)
+def test_a_cluster_whose_controller_is_no_broker_is_not_asked_what_the_user_has_told(
+    controller: int, told: dict[str, str], asked: list[str]
+) -> None:
+    # librdkafka's mock cluster: each producer waited two seconds for an answer.
+    cluster = Cluster()
+    cluster.controller_id = controller
+
+    facts = read(cluster, **told)
+
+    assert cluster.asked == asked
+    assert facts.is_complete
 
 
 def test_a_cluster_that_does_not_tell_settings_is_asked_again_when_they_matter() -> None:

@@ -8,9 +8,10 @@ from blobmsg.core import batcher as batcher_module
 from blobmsg.core import segments as segments_module
 from blobmsg.core.batcher import Batcher, TopicLanes
 from blobmsg.core.segments import Lane, Route, SealedSegment, headers_bytes
-from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
+from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD, ENCODED_BYTES_PER_RECORD
 from blobmsg.format import ObjectKey
 from blobmsg.format.object_key import HOUR_MS, RetentionClass
+from blobmsg.format.rows import WIDE
 from tests.helpers.producing import (
     DAY_MS,
     DEADLINE_MS,
@@ -106,6 +107,35 @@ def test_a_sealed_lane_is_empty_and_takes_new_records() -> None:
     assert [s.rows.values for s in seal(batcher, lane)] == [[b"v" * 7]]
 
 
+def test_a_sealed_lane_takes_as_much_again() -> None:
+    batcher = make_batcher()
+    lanes = make_topic(batcher)
+    lane = put(batcher, lanes, 0, 5)
+    seal(batcher, lane)
+    assert lane.size_bytes == 0
+
+    put(batcher, lanes, 0, 5)
+
+    assert lane.size_bytes == 5 + ENCODED_BYTES_PER_RECORD
+
+
+def test_the_router_hears_of_each_batch_but_of_no_empty_or_compacted_one() -> None:
+    class Listening(ScriptedRouter):
+        def observe_sealed(self, lane: Lane, size_bytes: int, now_ms: int) -> None:
+            heard.append((lane, size_bytes, now_ms))
+
+    heard: list[tuple[Lane, int, int]] = []
+    batcher = make_batcher(Listening())
+    lane = put(batcher, make_topic(batcher), 0, 5)
+    compacted = put(batcher, make_topic(batcher, "compacted", is_plain=True), 0, 5)
+
+    for now_ms in (100, 200):
+        seal(batcher, lane, now_ms)
+        seal(batcher, compacted, now_ms)
+
+    assert heard == [(lane, 5 + ENCODED_BYTES_PER_RECORD, 100)]
+
+
 def test_a_lane_is_due_at_its_age_from_its_first_record() -> None:
     batcher = make_batcher()
     lanes = make_topic(batcher, zones=["", ""])
@@ -125,6 +155,15 @@ def test_a_refilled_lane_ages_anew() -> None:
     put(batcher, lanes, now_ms=700)
 
     assert batcher.next_due_ms() == 700 + INTERVAL_MS
+
+
+def test_the_lane_that_comes_of_age_first_is_the_next_one_due() -> None:
+    batcher = make_batcher()
+    lanes = make_topic(batcher, zones=["az1", "az2"])
+    put(batcher, lanes, 0, now_ms=100)
+    put(batcher, lanes, 1, now_ms=500)
+
+    assert batcher.next_due_ms() == 100 + INTERVAL_MS
 
 
 def test_an_empty_batcher_has_nothing_due() -> None:
@@ -212,6 +251,24 @@ def test_a_topic_that_becomes_compacted_sends_what_it_has_buffered_plain() -> No
     assert [s.route for s in seal(batcher, lane)] == [Route.PLAIN, Route.BLOB]
 
 
+def test_the_router_is_not_asked_about_a_topic_that_has_become_compacted() -> None:
+    batcher = make_batcher(ScriptedRouter(Route.INLINE))
+    lanes, other = make_topic(batcher), make_topic(batcher, "other")
+    lane = put(batcher, lanes)
+    put(batcher, other)
+    batcher.configure_topic(
+        lanes, destination_zones=[""], retention_class=_class_of(lane), segment_ms=0, is_plain=True
+    )
+
+    assert [s.route for s in seal(batcher, lane)] == [Route.PLAIN, Route.INLINE]
+
+
+def test_a_topic_takes_no_records_and_is_not_compacted_before_it_is_configured() -> None:
+    lanes = TopicLanes("flights")
+
+    assert (lanes.partition_count, lanes.segment_ms, lanes.is_plain) == (0, 0, False)
+
+
 def test_a_topic_must_be_configured_before_it_is_used() -> None:
     batcher = make_batcher()
     lanes = TopicLanes("flights")
@@ -268,6 +325,31 @@ def test_the_object_key_tells_writer_number_and_expiry() -> None:
     assert (key.number, key.shard) == (0, "0")
     # The latest record is later than the wall clock: + 1 d + segment.ms + 1 h.
     assert key.expiry_hour == "1970010208"
+
+
+@pytest.mark.parametrize(("timestamp_ms", "hour"), [(0, "01"), (1, "02"), (HOUR_MS, "02")])
+def test_the_expiry_hour_is_the_first_full_one(timestamp_ms: int, hour: str) -> None:
+    batcher = make_batcher()
+    segment = batcher.segment_for(make_topic(batcher, retention_ms=DAY_MS), 0, None, None, 0)
+    segment.append(None, b"v", timestamp_ms, None, None, 1)
+
+    (sealed,) = batcher.seal(segment.lane, 0, timestamp_ms)
+
+    assert sealed.batch is not None
+    assert ObjectKey.decode(sealed.batch.object_key).expiry_hour == f"19700102{hour}"
+
+
+def test_an_object_lives_as_long_as_its_latest_record() -> None:
+    batcher = make_batcher()
+    lanes = make_topic(batcher, zones=["", ""], retention_ms=DAY_MS)
+    for partition, timestamp_ms in enumerate((5 * HOUR_MS, 0)):
+        segment = batcher.segment_for(lanes, partition, None, None, 0)
+        segment.append(None, b"v", timestamp_ms, None, None, 1)
+
+    sealed = seal(batcher, segment.lane)
+
+    assert sealed[0].batch is not None
+    assert ObjectKey.decode(sealed[0].batch.object_key).expiry_hour == "1970010206"
 
 
 def test_object_numbers_count_up_and_spread_over_the_shards() -> None:
@@ -340,12 +422,27 @@ def test_a_segment_is_full_when_a_notification_is(monkeypatch: pytest.MonkeyPatc
     assert first.batch.segments == (first, second, third)
 
 
+@pytest.mark.parametrize(("records", "is_wide"), [(1, True), (2, False)])
+def test_a_topic_has_wide_rows_from_its_first_header_on_but_not_for_a_full_segment(
+    records: int, is_wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments_module, "MAX_NOTIFICATION_RECORDS", 2)
+    batcher = make_batcher()
+    lanes = make_topic(batcher)
+    put(batcher, lanes, 0, *[1] * records)
+
+    segment = batcher.segment_for(lanes, 0, [("name", b"value")], None, 0)
+
+    assert segment.rows.width == WIDE
+    assert lanes.is_wide is is_wide
+
+
 def test_a_segment_too_large_to_go_inline_gets_an_object_of_its_own() -> None:
     batcher = make_batcher(ScriptedRouter(Route.INLINE))
     lanes = make_topic(batcher, zones=["az2"])
     (segment,) = seal(batcher, put(batcher, lanes))
 
-    batch = batcher.make_batch_of(segment, lanes, 0)
+    batch = batcher.make_batch_of([segment], lanes, 0)
 
     assert segment.route is Route.BLOB
     assert segment.batch is batch
@@ -359,7 +456,7 @@ def test_a_partition_that_is_gone_belongs_to_no_zone() -> None:
     (segment,) = seal(batcher, put(batcher, lanes, 1))
     _configure(batcher, lanes, ["az2"])
 
-    assert batcher.make_batch_of(segment, lanes, 0).lane_key.destination_zone == ""
+    assert batcher.make_batch_of([segment], lanes, 0).lane_key.destination_zone == ""
 
 
 def test_header_bytes_are_names_and_values() -> None:

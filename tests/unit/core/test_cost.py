@@ -70,6 +70,12 @@ def test_the_break_even_is_the_first_size_that_is_not_dearer_as_an_object() -> N
     assert plain_usd(size, 0) >= cost > plain_usd(size - 1, 0)
 
 
+def test_one_group_reads_each_object_once_unless_told_otherwise() -> None:
+    assert object_usd(1) == object_usd(1, groups=1, gets_per_group=1)
+    assert break_even_bytes() == break_even_bytes(groups=1, gets_per_group=1, notifications=1)
+    assert marginal_segment_bytes() == marginal_segment_bytes(groups=1, gets_per_group=1)
+
+
 def test_more_readers_and_notifications_make_objects_dearer() -> None:
     assert (
         break_even_bytes(groups=0)
@@ -125,6 +131,10 @@ def test_plain_kafka_keeps_every_replica_on_disk() -> None:
 
 def test_a_bill_per_hour_scales_every_item() -> None:
     assert Bill(1.0, 2.0, 3.0, 4.0).per_hour(1_800_000) == Bill(2.0, 4.0, 6.0, 8.0)
+
+
+def test_a_run_of_a_millisecond_has_an_hourly_bill() -> None:
+    assert Bill(1.0).per_hour(1) == Bill(3_600_000.0)
 
 
 def test_a_run_of_no_time_has_no_hourly_bill() -> None:

@@ -136,6 +136,32 @@ def test_partitions_take_turns() -> None:
     assert taken == [(0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 0)]
 
 
+def test_a_partition_that_had_its_turn_comes_behind_all_others() -> None:
+    core = make_core()
+    flows = [core.assigned(("flights", number), None) for number in range(3)]
+    for kafka_offset in (0, 1):
+        for flow in flows:
+            plain(core, flow, kafka_offset)
+
+    partitions = [partition for partition, _, _ in take(core)]
+
+    assert partitions == [0, 1, 2, 0, 1, 2]
+
+
+def test_an_error_event_comes_behind_the_records_before_it_and_moves_no_position() -> None:
+    core = make_core()
+    flow = core.assigned(KEY, None)
+    plain(core, flow, 0)
+    core.event_received(flow, 5, "error")
+
+    record, event = take(core)
+
+    assert record == (0, 0, 0)
+    assert event.event == "error"
+    assert flow.position() == 1 * MIB
+    assert (flow.payload_entries, flow.payload_bytes) == (0, 0)
+
+
 def test_a_slow_fetch_holds_back_its_own_partition_alone() -> None:
     core = make_core()
     blob(core, core.assigned(KEY, None), 0, 1)
@@ -149,15 +175,72 @@ def test_an_end_of_partition_comes_behind_the_records_before_it() -> None:
     core = make_core()
     flow = core.assigned(KEY, None)
     blob(core, flow, 0, 1)
-    core.event_received(flow, 1, "end")
+    core.end_received(flow, 3, "end")  # two offsets that nobody sees lie before it
     assert take(core) == []
+    assert flow.position() is None
 
     fetch(core)
     record, end = take(core)
 
     assert record == (0, 0, 0)
     assert end.event == "end"
-    assert flow.position() == 1 * MIB
+    assert flow.position() == 3 * MIB
+
+
+def test_a_position_moves_behind_what_nobody_sees_when_all_before_it_was_handed_out() -> None:
+    core = make_core()
+    flow = core.assigned(KEY, None)
+    blob(core, flow, 0, 1)
+    for offset in (2, 3, 4):
+        core.end_received(flow, offset, None)
+    assert len(flow.entries) == 2  # however often
+    assert take(core) == []
+    assert flow.position() is None
+    fetch(core)
+
+    assert take(core) == labels(0, 0)
+    assert flow.position() == 4 * MIB
+
+    core.end_received(flow, 6, None)
+    assert not core.has_ready
+    assert flow.position() == 6 * MIB
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "position"),
+    [
+        (None, 7, None),
+        (-2, 7, None),
+        (0, 7, 7 * MIB),
+        (5 * MIB, 5, None),
+        (5 * MIB, 7, 7 * MIB),
+        (5 * MIB + 9, 5, None),
+        (8 * MIB, 7, None),
+    ],
+)
+def test_where_no_record_came_an_end_moves_a_position_that_is_known_and_before_it(
+    start: int | None, end: int, position: int | None
+) -> None:
+    core = make_core()
+    flow = core.assigned(KEY, start)
+
+    core.end_received(flow, end, None)
+
+    assert flow.position() == position
+
+
+def test_an_end_behind_a_record_that_can_not_be_read_moves_nothing() -> None:
+    core = make_core()
+    flow = core.assigned(KEY, 0)
+    blob(core, flow, 0, 1)
+    core.end_received(flow, 3, None)
+    core.fetched(only(core.plan(0)), [MISSING], 0)
+
+    [failed] = take(core)
+    assert failed.failure is MISSING
+    assert take(core) == []
+    assert flow.position() is None
+    assert flow.stored_position() is None
 
 
 def test_a_run_that_is_left_in_the_middle_goes_on_there() -> None:
@@ -202,6 +285,28 @@ def test_reading_resumes_with_the_records_that_remain(remaining: int, expected: 
     assert take(core) == labels(5, *expected)
 
 
+def test_reading_that_resumes_behind_a_part_begins_with_the_next_one() -> None:
+    core = make_core()
+    flow = core.assigned(KEY, 6 * MIB - 3)
+    blob(core, flow, 5, 2, 3)
+    fetch(core)
+
+    run = core.next_run()
+
+    assert isinstance(run, Run)
+    assert (run.source.label(run.index), run.end) == ((0, 5, 2), 3)
+
+
+def test_a_notification_without_records_is_passed_over() -> None:
+    core = make_core()
+    flow = core.assigned(KEY, None)
+    assert core.records_received(flow, 5, [], 0, 0)
+
+    assert take(core) == []
+
+    assert flow.position() == 6 * MIB
+
+
 def test_a_position_counts_for_its_own_notification_alone() -> None:
     core = make_core()
     flow = core.assigned(KEY, 6 * MIB - 1)
@@ -236,7 +341,7 @@ def test_a_position_that_no_notification_has_is_refused() -> None:
 def test_an_event_before_the_first_record_does_not_hide_a_wrong_position() -> None:
     core = make_core()
     flow = core.assigned(KEY, 6 * MIB - 3)
-    core.event_received(flow, 5, "end")
+    core.end_received(flow, 5, "end")
 
     assert not core.notification_received(flow, 5, notification(part(2)), None)
 
@@ -302,6 +407,46 @@ def test_a_run_the_shell_still_has_ends_with_a_seek() -> None:
     core.sought(KEY, None)
 
     assert run.end == run.index == 1
+
+
+def test_what_the_user_gives_back_before_a_seek_is_not_stored() -> None:
+    core = make_core()
+    flow = core.assigned(KEY, None)
+    blob(core, flow, 0, 3)
+    fetch(core)
+    run = core.next_run()
+    assert isinstance(run, Run)
+    run.index += 2
+
+    core.taken_back(KEY, 1 * MIB - 2)
+    core.sought(KEY, 1 * MIB - 2)
+
+    assert run.end == run.index == 2
+    assert flow.stored_position() == 1 * MIB - 2
+
+
+def test_when_the_user_gives_all_back_before_a_seek_nothing_is_stored() -> None:
+    core = make_core()
+    flow = core.assigned(KEY, None)
+    blob(core, flow, 0, 3)
+    fetch(core)
+    take(core, 2)
+
+    core.taken_back(KEY, None)
+    core.sought(KEY, None)
+
+    assert flow.stored_position() is None
+
+
+def test_a_partition_that_comes_back_after_a_revoke_is_read_on() -> None:
+    core = make_core()
+    plain(core, core.assigned(KEY, None), 0)
+    core.revoked(KEY)
+    assert not core.has_ready
+
+    plain(core, core.assigned(KEY, None), 1)
+
+    assert take(core) == labels(1, 0)
 
 
 def test_late_fetch_after_revoke_is_dropped() -> None:
@@ -570,6 +715,21 @@ def test_a_revoked_entry_is_charged_until_its_last_fetch_is_answered() -> None:
     assert core.held_bytes == 0
 
 
+def test_of_an_entry_that_is_skipped_no_part_is_handed_out() -> None:
+    core = make_core(skips_missing=True)
+    flow = core.assigned(KEY, None)
+    told = notification(part(1, 0), part(2, 900_000))
+    assert core.notification_received(flow, 0, told, None)
+    plain(core, flow, 1)
+    first, second = core.plan(0)
+
+    core.fetched(first, decoded(first), 0)
+    core.fetched(second, [MISSING], 0)
+
+    assert take(core) == labels(1, 0)
+    assert core.skipped_records == {FailureKind.MISSING: 3}
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 
@@ -728,6 +888,34 @@ def test_a_paused_partition_gives_no_more_than_is_needed() -> None:
     assert take(core) == labels(0, 0, partition=1)
 
 
+def test_a_paused_partition_gives_way_wherever_it_stands_among_the_others() -> None:
+    core = make_core(prefetch_max_bytes=part_bytes(1))
+    other, paused = core.assigned(OTHER, None), core.assigned(KEY, None)
+    blob(core, paused, 0, 1)
+    fetch(core)
+    core.paused_by_user(KEY, is_paused=True)
+    blob(core, other, 0, 1)
+
+    fetch(core)
+
+    assert core.held_bytes == part_bytes(1)
+    assert take(core) == labels(0, 0, partition=1)
+
+
+def test_a_paused_partition_keeps_what_it_holds_while_the_user_takes_what_was_fetched() -> None:
+    core = make_core(prefetch_max_bytes=2 * part_bytes(1))
+    paused, busy = core.assigned(KEY, None), core.assigned(OTHER, None)
+    blob(core, paused, 0, 1)
+    blob(core, busy, 0, 1)
+    fetch(core)
+    core.paused_by_user(KEY, is_paused=True)
+    blob(core, core.assigned(("flights", 2), None), 0, 1)
+
+    assert core.plan(0) == []
+
+    assert paused.entries[0].state is EntryState.READY
+
+
 def test_nothing_is_begun_over_the_limit_behind_a_head_that_waits_for_its_retry() -> None:
     core = make_core(prefetch_max_bytes=1)
     flow = core.assigned(KEY, None)
@@ -850,6 +1038,53 @@ def test_one_record_over_the_payload_limit_pauses_and_resumes() -> None:
     assert core.take_pauses() == ([], [KEY])
 
 
+@pytest.mark.parametrize(("left_bytes", "resumes"), [(8 << 20, [KEY]), ((8 << 20) + 1, [])])
+def test_payload_pauses_at_a_limit_and_resumes_at_half_of_it(
+    left_bytes: int, resumes: list[tuple[str, int]]
+) -> None:
+    core = make_core(prefetch_max_bytes=1 << 30)
+    flow = core.assigned(KEY, None)
+    plain(core, flow, 0, size_bytes=(16 << 20) - left_bytes)
+    assert core.take_pauses() == ([], [])
+    plain(core, flow, 1, size_bytes=left_bytes)
+    assert core.take_pauses() == ([KEY], [])
+
+    take(core, 2)
+
+    assert core.take_pauses() == ([], resumes)
+
+
+@pytest.mark.parametrize(("left_bytes", "resumes"), [(500, [KEY]), (501, [])])
+def test_payload_behind_a_blocked_head_resumes_when_half_of_memory_is_free(
+    left_bytes: int, resumes: list[tuple[str, int]]
+) -> None:
+    core = make_core(prefetch_max_bytes=1000)
+    flow = core.assigned(KEY, None)
+    blob(core, flow, 0, 1)
+    section = only(core.plan(0))
+    plain(core, flow, 1, size_bytes=1000 - part_bytes(1) - left_bytes)
+    assert core.take_pauses() == ([], [])
+    plain(core, flow, 2, size_bytes=left_bytes)
+    assert core.take_pauses() == ([KEY], [])
+
+    answer_all(core, [section])
+    take(core, 3)
+
+    assert core.take_pauses() == ([], resumes)
+
+
+def test_the_least_payload_behind_a_blocked_head_pauses_when_memory_is_full() -> None:
+    core = make_core(prefetch_max_bytes=part_bytes(1) + 1)
+    flow = core.assigned(KEY, None)
+    blob(core, flow, 0, 1)
+    core.plan(0)
+    assert core.take_pauses() == ([], [])
+
+    plain(core, flow, 1, size_bytes=1)
+
+    assert core.take_pauses() == ([KEY], [])
+
+
 def test_payload_behind_a_blocked_head_is_not_piled_up_when_memory_is_full() -> None:
     core = make_core(prefetch_max_bytes=1000)
     blocked, open_flow = core.assigned(KEY, None), core.assigned(OTHER, None)
@@ -881,7 +1116,11 @@ def test_no_more_is_read_ahead_when_the_user_has_enough_payload() -> None:
 
 def test_no_more_is_read_ahead_when_payload_takes_half_of_memory() -> None:
     core = make_core(prefetch_max_bytes=1000)
-    plain(core, core.assigned(KEY, None), 0, size_bytes=500)
+    flow = core.assigned(KEY, None)
+    plain(core, flow, 0, size_bytes=499)
+    assert core.room_records() == 500
+
+    plain(core, flow, 1, size_bytes=1)
 
     assert core.room_records() == 0
 

@@ -148,6 +148,15 @@ def test_an_answer_for_what_kafka_was_not_given_is_a_defect() -> None:
         notifier.acknowledged(segment, 1, 0)
 
 
+def test_an_answer_for_what_waits_behind_what_kafka_has_is_a_defect() -> None:
+    notifier = Notifier(TIMED_OUT)
+    first, second = queued(notifier, 2)
+    notifier.ready([first], 0)
+
+    with pytest.raises(AssertionError, match="waiting"):
+        notifier.acknowledged(second, 1, 0)
+
+
 def test_two_answers_for_one_segment_are_a_defect() -> None:
     notifier = Notifier(TIMED_OUT)
     (segment,) = queued(notifier)
@@ -184,6 +193,55 @@ def test_unsettled_segments_are_counted_until_their_outcome() -> None:
     assert notifier.unsettled_segments == 1
     notifier.acknowledged(second, 1, 0)
     assert notifier.unsettled_segments == 0
+
+
+def test_the_next_one_is_the_first_that_kafka_was_not_given() -> None:
+    notifier = Notifier(TIMED_OUT)
+    first, second = queued(notifier, 2)
+    assert [notifier.is_next(segment) for segment in (first, second)] == [True, False]
+
+    notifier.ready([first], 0)
+    assert [notifier.is_next(segment) for segment in (first, second)] == [False, True]
+    notifier.acknowledged(first, 1, 0)
+    notifier.ready([second], 0)
+    assert [notifier.is_next(segment) for segment in (first, second)] == [False, False]
+
+
+def test_kafka_owes_an_answer_from_the_first_message_to_the_last_answer() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (segment,) = queued(notifier)
+    records = sealed_segment(1, records=2, route=Route.PLAIN)
+    assert not notifier.awaits_kafka
+
+    owed = []
+    notifier.ready([segment], 0)
+    owed.append(notifier.awaits_kafka)
+    notifier.enqueue(records, 0)
+    notifier.acknowledged(segment, 1, 0)
+    owed.append(notifier.awaits_kafka)
+    notifier.record_settled(records, 0, 1, 0)
+    owed.append(notifier.awaits_kafka)
+    notifier.record_settled(records, 1, 2, 0)
+    owed.append(notifier.awaits_kafka)
+
+    assert owed == [True, True, True, False]
+
+
+def test_pieces_take_the_place_of_their_segment_and_nobody_asks_for_it_again() -> None:
+    notifier = Notifier(TIMED_OUT)
+    first, cut, last = queued(notifier, 3)
+    pieces = [sealed_segment(), sealed_segment()]
+
+    notifier.replace(cut, pieces)
+
+    assert notifier.unsettled_segments == 4
+    assert notifier.ready([cut, last], 0) == []
+    assert notifier.failed([cut], "late", 0) == []
+    assert cut.state is SegmentState.CUT
+    assert notified(notifier.ready([first, *pieces], 0)) == [first, *pieces, last]
+    for segment in (last, pieces[1], pieces[0]):
+        assert notifier.acknowledged(segment, 1, 0) == []
+    assert reported(notifier.acknowledged(first, 1, 0)) == [first, *pieces, last]
 
 
 # --- plain records --------------------------------------------------------------------------------
@@ -315,6 +373,76 @@ def test_what_was_refused_is_not_sent_behind_its_successors() -> None:
     assert [s.error for s in (first, second, third)] == [REFUSED, REFUSED, None]
 
 
+@pytest.mark.parametrize("delivered", [(1, 3), (3, 1)])
+def test_a_plain_record_that_was_refused_is_not_sent_behind_its_successors(
+    delivered: tuple[int, ...],
+) -> None:
+    notifier = refusing()
+    segment = plain(5)
+    notifier.enqueue(segment, 0)
+    notifier.record_settled(segment, 0, REFUSED, 0)
+    notifier.record_settled(segment, 2, REFUSED, 0)
+    notifier.record_settled(segment, 4, REFUSED, 0)
+
+    for index in delivered:
+        actions = notifier.record_settled(segment, index, 10 + index, 0)
+
+    assert handed(actions) == [(segment, [4])]
+    assert segment.record_errors == {0: REFUSED, 2: REFUSED}
+
+
+def test_as_many_suspects_again_go_at_once_when_the_last_were_taken() -> None:
+    notifier = refusing()
+    segments = queued(notifier, 16)
+    notifier.ready(segments, 0)
+
+    for segment in segments:
+        actions = notifier.rejected(segment, REFUSED, 0)
+    assert notified(actions) == segments[:8]
+    for segment in segments[:8]:
+        actions = notifier.rejected(segment, REFUSED, 0)
+    assert notified(actions) == segments[:4]
+    for segment in segments[:4]:
+        actions = notifier.acknowledged(segment, 1, 0)
+
+    assert notified(actions) == segments[4:12]
+
+
+def test_suspects_of_two_segments_share_what_goes_at_once() -> None:
+    notifier = refusing()
+    (before,) = queued(notifier)
+    first, second = plain(2), plain(4)
+    notifier.enqueue(first, 0)
+    notifier.enqueue(second, 0)
+    notifier.failed([before], "store is down", 0)
+
+    for segment in (first, second):
+        for index in range(segment.record_count):
+            actions = notifier.record_settled(segment, index, REFUSED, 0)
+
+    assert handed(actions) == [(first, None), (second, [0])]
+
+
+def test_suspects_with_a_gap_between_them_stay_before_those_of_the_next_segment() -> None:
+    notifier = refusing()
+    (before,) = queued(notifier)
+    first, second = plain(3), plain(4)
+    notifier.enqueue(first, 0)
+    notifier.enqueue(second, 0)
+    notifier.failed([before], "store is down", 0)
+    notifier.record_settled(first, 1, "too large", 0)
+    for segment, index in [(first, 0), (first, 2), *((second, index) for index in range(4))]:
+        actions = notifier.record_settled(segment, index, REFUSED, 0)
+    assert handed(actions) == [(first, [0]), (first, [2]), (second, [0])]
+    for segment, index in [(first, 0), (first, 2), (second, 0)]:
+        actions = notifier.record_settled(segment, index, REFUSED, 0)
+    assert handed(actions) == [(first, [0])]
+
+    actions = notifier.record_settled(first, 0, 10, 0)
+
+    assert handed(actions) == [(first, [2]), (second, [0])]
+
+
 def test_a_suspect_past_its_deadline_is_not_sent_again() -> None:
     notifier = refusing()
     first, second = queued(notifier, 2, deadline_ms=100)
@@ -342,6 +470,21 @@ def test_a_notification_refused_for_its_missing_key_goes_plain_in_its_place() ->
     actions = notifier.record_settled(segment, 1, 6, 0)
     assert (notified(actions), reported(actions)) == ([later], [segment])
     assert segment.record_offsets == [5, 6]
+
+
+def test_records_that_go_plain_instead_of_their_notification_go_in_waves() -> None:
+    notifier = Notifier(TIMED_OUT, lambda e: e == REFUSED, lambda e: e == REFUSED)
+    segment = sealed_segment(records=5, value=bytes(notifier_module.WAVE_BYTES * 2 // 5))
+    notifier.enqueue(segment, 0)
+    notifier.ready([segment], 0)
+
+    actions = notifier.rejected(segment, REFUSED, 0)
+
+    # The third begins before the size of a wave is reached.
+    assert handed(actions) == [(segment, [0, 1]), (segment, [2])]
+    for index in range(3):
+        actions = notifier.record_settled(segment, index, index, 0)
+    assert handed(actions) == [(segment, [3, 4])]
 
 
 def test_a_notification_refused_for_its_missing_key_fails_when_its_records_are_freed() -> None:
@@ -386,6 +529,45 @@ def test_a_large_plain_segment_goes_in_waves(monkeypatch: pytest.MonkeyPatch) ->
     assert segment.record_errors == {4: TIMED_OUT}
 
 
+def test_what_follows_a_plain_segment_that_timed_out_half_handed_over_goes_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notifier_module, "WAVE_MESSAGES", 2)
+    notifier = Notifier(TIMED_OUT)
+    segment, later = plain(3, deadline_ms=100), plain(2)
+    notifier.enqueue(segment, 0)
+    notifier.enqueue(later, 0)
+    notifier.record_settled(segment, 0, 10, 0)
+
+    actions = notifier.record_settled(segment, 1, 11, 100)
+
+    assert handed(actions) == [(later, None)]
+    assert reported(actions) == [segment]
+
+
+def test_plain_segments_share_a_wave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifier_module, "WAVE_MESSAGES", 3)
+    notifier = Notifier(TIMED_OUT)
+    (before,) = queued(notifier)
+    first, second = plain(2), plain(2)
+    notifier.enqueue(first, 0)
+    notifier.enqueue(second, 0)
+
+    actions = notifier.failed([before], "store is down", 0)
+
+    assert handed(actions) == [(first, None), (second, [0])]
+
+
+def test_what_a_full_wave_has_no_room_for_is_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifier_module, "WAVE_MESSAGES", 1)
+    notifier = Notifier(TIMED_OUT)
+    first, second = queued(notifier, 2)
+
+    assert notified(notifier.ready([first, second], 0)) == [first]
+
+    assert [notifier.is_next(segment) for segment in (first, second)] == [False, True]
+
+
 def test_a_wave_ends_at_the_size_of_a_batch() -> None:
     notifier = Notifier(TIMED_OUT)
     segments = queued(notifier, 4)
@@ -394,6 +576,51 @@ def test_a_wave_ends_at_the_size_of_a_batch() -> None:
         segment.inline = bytes(notifier_module.WAVE_BYTES * 2 // 5)
 
     assert notified(notifier.ready(segments, 0)) == segments[:2]
+
+
+def test_a_wave_may_be_filled_to_its_last_byte() -> None:
+    notifier = Notifier(TIMED_OUT)
+    segments = queued(notifier, 2)
+    for segment in segments:
+        segment.route = Route.INLINE
+        segment.inline = bytes(notifier_module.WAVE_BYTES // 2 - notifier_module._MESSAGE_BYTES)
+
+    assert notified(notifier.ready(segments, 0)) == segments
+
+
+def test_plain_segments_share_the_size_of_a_wave() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (before,) = queued(notifier)
+    value = bytes(notifier_module.WAVE_BYTES * 2 // 5)
+    first, second = (
+        sealed_segment(route=Route.PLAIN, records=records, value=value) for records in (3, 4)
+    )
+    notifier.enqueue(first, 0)
+    notifier.enqueue(second, 0)
+
+    actions = notifier.failed([before], "store is down", 0)
+    # A plain segment goes on as long as the size is not reached.
+    assert handed(actions) == [(first, [0, 1]), (first, [2])]
+    for index in range(3):
+        actions = notifier.record_settled(first, index, index, 0)
+
+    assert handed(actions) == [(second, [0, 1]), (second, [2])]
+
+
+def test_a_small_rest_of_a_plain_segment_leaves_room_in_its_wave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notifier_module, "WAVE_MESSAGES", 2)
+    notifier = Notifier(TIMED_OUT)
+    value = bytes(notifier_module.WAVE_BYTES * 2 // 5)
+    first, second = (sealed_segment(route=Route.PLAIN, records=3, value=value) for _ in range(2))
+    notifier.enqueue(first, 0)
+    notifier.enqueue(second, 0)
+    notifier.record_settled(first, 0, 0, 0)
+
+    actions = notifier.record_settled(first, 1, 1, 0)
+
+    assert handed(actions) == [(first, [2]), (second, [0])]
 
 
 def test_what_is_larger_than_a_wave_goes_alone() -> None:
@@ -438,6 +665,14 @@ def test_what_was_ready_in_time_but_blocked_past_its_deadline_is_not_notified() 
     assert notified(actions) == [first]
     assert (second.state, second.error, second.settled_ms) == (SegmentState.FAILED, TIMED_OUT, 150)
     assert reported(notifier.acknowledged(first, 1, 151)) == [first, second]
+
+
+def test_what_is_behind_one_past_its_deadline_goes_on_at_once() -> None:
+    notifier = Notifier(TIMED_OUT)
+    (late,) = queued(notifier, deadline_ms=100)
+    (behind,) = queued(notifier)
+
+    assert notifier.ready([late, behind], 100) == [Notify(behind), Report(late)]
 
 
 def test_a_plain_segment_past_its_deadline_is_not_notified() -> None:
@@ -487,6 +722,16 @@ def test_the_next_tick_is_the_earliest_deadline() -> None:
     assert notifier.next_tick_ms == 300  # 100 ms later at the earliest, for a scan has its price
 
 
+def test_the_tick_after_one_is_the_earliest_deadline_that_is_left() -> None:
+    notifier = Notifier(TIMED_OUT)
+    for partition, deadline_ms in enumerate((200, 500, 900, 700)):
+        queued(notifier, partition=partition, deadline_ms=deadline_ms)
+
+    notifier.tick(200)
+
+    assert notifier.next_tick_ms == 500
+
+
 def test_deadlines_that_pass_in_numbers_are_looked_for_every_100_ms() -> None:
     notifier = Notifier(TIMED_OUT)
     (first,) = queued(notifier, deadline_ms=200)
@@ -525,7 +770,7 @@ def test_a_notification_that_found_no_room_in_kafkas_queue_fails_at_its_deadline
 
     assert not notifier.is_too_late(segment, 99)
     assert notifier.is_too_late(segment, 100)
-    assert notifier.not_handed_over(segment, 0, 100) == [Report(segment)]
+    assert notifier.not_handed_over(segment, range(1), 100) == [Report(segment)]
     assert (segment.state, segment.error) == (SegmentState.FAILED, TIMED_OUT)
 
 
@@ -538,10 +783,24 @@ def test_plain_records_that_found_no_room_fail_and_those_handed_over_keep_their_
     segment = plain(3, deadline_ms=100)
     notifier.enqueue(segment, 0)
 
-    assert notifier.not_handed_over(segment, 1, 100) == []
+    assert notifier.not_handed_over(segment, range(1, 3), 100) == []
     assert notifier.record_settled(segment, 0, 10, 120) == [Report(segment)]
     assert segment.record_errors == {1: TIMED_OUT, 2: TIMED_OUT}
     assert segment.record_offsets == [10, -1, -1]
+
+
+def test_large_plain_records_that_found_no_room_fail_once_each() -> None:
+    notifier = Notifier(TIMED_OUT)
+    value = bytes(notifier_module.WAVE_BYTES * 2 // 5)
+    segment = sealed_segment(records=4, route=Route.PLAIN, value=value, deadline_ms=100)
+    assert handed(notifier.enqueue(segment, 0)) == [(segment, [0, 1]), (segment, [2])]
+
+    assert notifier.not_handed_over(segment, range(1, 2), 100) == []
+    assert notifier.not_handed_over(segment, range(2, 3), 100) == []
+    assert notifier.record_settled(segment, 0, 10, 120) == [Report(segment)]
+
+    assert segment.record_errors == dict.fromkeys((1, 2, 3), TIMED_OUT)
+    assert (notifier.unsettled_segments, notifier.awaits_kafka) == (0, False)
 
 
 def test_a_purge_fails_what_has_had_no_turn_and_keeps_the_answers_of_the_rest() -> None:
@@ -573,6 +832,19 @@ def test_a_purge_fails_the_rest_of_a_plain_segment_that_is_half_handed_over(
     assert notifier.record_settled(segment, 1, 11, 2) == [Report(segment)]
     assert segment.record_offsets == [10, 11, -1, -1, -1]
     assert segment.record_errors == dict.fromkeys((2, 3, 4), "purged")
+    later = plain(2)
+    assert handed(notifier.enqueue(later, 3)) == [(later, None)]
+
+
+def test_what_comes_after_a_purge_is_next() -> None:
+    notifier = Notifier(TIMED_OUT)
+    handed_over, _ = queued(notifier, 2)
+    notifier.ready([handed_over], 0)
+
+    notifier.purge("purged", 1)
+    (later,) = queued(notifier)
+
+    assert notifier.is_next(later)
 
 
 def test_a_purge_fails_what_was_to_be_sent_again() -> None:

@@ -244,3 +244,11 @@ def test_librdkafka_lets_missing_keys_stick_and_so_do_we() -> None:
     assert len(chosen(60_000)) <= 2
     assert len(ours(60_000)) == 1
     assert chosen(0) == ours(0) == {0, 1, 2, 3}
+
+
+def test_only_the_consistent_ones_hash_with_crc32() -> None:
+    hashing = {
+        name for name in PARTITIONER_NAMES if create_partitioner(name, rng(), 10).hashes_crc32
+    }
+
+    assert hashing == {"consistent", "consistent_random"}

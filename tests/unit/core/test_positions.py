@@ -117,3 +117,34 @@ def test_metadata_beyond_kafkas_limit_is_refused_when_it_is_stored() -> None:
         positions.store(KEY, 8 * MIB - 3, "x" * 4096)
 
     assert positions.changed([KEY]) == [CommitEntry("flights", 3, 7, None)]
+
+
+def test_a_commit_of_what_is_committed_changes_nothing() -> None:
+    positions = StoredPositions()
+    positions.store(KEY, 7 * MIB)
+    positions.committed(KEY, 7 * MIB, None)
+
+    positions.sent([commit_entry(KEY, 7 * MIB, None)])
+
+    assert positions.changed([KEY]) == []
+
+
+def test_users_metadata_that_looks_like_ours_comes_back_from_the_very_first_position() -> None:
+    entry = commit_entry(KEY, 0, "blobmsg1:5")
+
+    assert position_of_commit(entry.kafka_offset, entry.metadata) == (0, "blobmsg1:5")
+
+
+def test_a_commit_without_an_answer_leaves_nothing_known() -> None:
+    positions = StoredPositions()
+    positions.store(KEY, 5 << 20)
+    positions.committed(KEY, 5 << 20, None)
+    positions.store(KEY, 2 << 20)  # after a seek
+    positions.sent(positions.changed([KEY]))
+
+    positions.store(KEY, 5 << 20)
+
+    assert positions.changed([KEY]) == [commit_entry(KEY, 5 << 20, None)]
+    positions.sent(positions.changed([KEY]))
+    positions.committed(KEY, 5 << 20, None)
+    assert positions.changed([KEY]) == []

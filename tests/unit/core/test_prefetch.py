@@ -107,6 +107,14 @@ def test_the_bytes_between_parts_are_charged() -> None:
     assert prefetch.held_bytes == 128
 
 
+def test_gaps_may_fill_memory() -> None:
+    prefetch = make_prefetch(max_bytes=1256)
+    waiting(prefetch, part(1, 0))
+    waiting(prefetch, part(1, 1128))
+
+    assert ranges(prefetch) == [(0, 1256)]
+
+
 def test_gaps_that_memory_has_no_room_for_are_not_fetched() -> None:
     prefetch = make_prefetch(max_bytes=1255)
     waiting(prefetch, part(1, 0))
@@ -123,6 +131,27 @@ def test_aligned_neighbours_share_a_get_even_when_memory_is_short() -> None:
 
     assert ranges(prefetch) == [(0, 263)]
     assert prefetch.held_bytes == 256
+
+
+def test_what_is_not_aligned_is_no_neighbour_when_memory_is_short() -> None:
+    prefetch = make_prefetch(max_bytes=263)
+    waiting(prefetch, part(1, 0))
+    waiting(prefetch, part(1, 136))
+
+    assert ranges(prefetch) == [(0, 128), (136, 128)]
+
+
+def test_a_part_that_lies_in_two_sections_is_fetched_with_one_of_them() -> None:
+    prefetch = make_prefetch(max_section_bytes=200)
+    entries = [
+        waiting(prefetch, part(1, start, stored_bytes=length))
+        for start, length in ((0, 128), (100, 50), (100, 250))
+    ]
+
+    sections = prefetch.plan(0)
+
+    fetched = [entry for section in sections for entry, _, _ in section.parts]
+    assert sorted(map(id, fetched)) == sorted(map(id, entries))
 
 
 def test_parts_that_overlap_are_fetched_once_each() -> None:
@@ -202,6 +231,18 @@ def test_an_object_larger_than_half_of_the_limit_is_begun_in_portions_of_neighbo
     for place in (3, 4):
         prefetch.release(entries[place])
     assert ranges(prefetch) == [(128, 256)]
+
+
+def test_what_is_left_of_an_object_needs_no_more_than_itself() -> None:
+    prefetch = make_prefetch(max_bytes=10 * 128)
+    others = [waiting(prefetch, part(1), number=number) for number in range(5)]
+    for place in range(6):
+        waiting(prefetch, part(1, place * 128), number=9)
+    assert ranges(prefetch)[5:] == [(0, 5 * 128)]
+
+    prefetch.release(others[0])
+
+    assert ranges(prefetch) == [(5 * 128, 128)]
 
 
 def test_an_object_waits_until_the_bytes_between_its_parts_fit() -> None:
@@ -341,6 +382,47 @@ def test_memory_that_is_short_goes_to_the_front_of_a_partition() -> None:
     assert list(prefetch.waiting()) == [later]
 
 
+def test_what_is_to_be_fetched_again_has_its_old_place_in_its_partition() -> None:
+    prefetch = make_prefetch()
+    flow = Flow(("flights", 0), None)
+    waits = [
+        waiting(prefetch, part(1), number=kafka_offset, flow=flow, kafka_offset=kafka_offset)
+        for kafka_offset in (5, 6, 7, 9)
+    ]
+    prefetch.withdraw(waits[1])
+
+    prefetch.wait(waits[1])
+
+    assert list(flow.waiting) == waits
+
+
+def test_what_was_fetched_in_vain_waits_again_and_holds_nothing() -> None:
+    prefetch = make_prefetch()
+    entry = waiting(prefetch, part(1))
+    prefetch.plan(0)
+    entry.sources = ["records"]
+
+    prefetch.release(entry)
+    prefetch.wait(entry)
+
+    assert (entry.state, entry.sources) == (EntryState.WAITING, [])
+    assert ranges(prefetch) == [(0, 128)]
+
+
+def test_a_flow_that_can_not_go_on_does_not_hide_that_another_one_waits() -> None:
+    prefetch = make_prefetch()
+    failed = waiting(prefetch, part(1), number=1)
+    seen = [prefetch.has_waiting]
+    failed.state = EntryState.FAILED
+    seen.append(prefetch.has_waiting)
+
+    waiting(prefetch, part(1), number=1, partition=1)
+    waiting(prefetch, part(1), number=2, flow=failed.flow, kafka_offset=1)
+    seen.append(prefetch.has_waiting)
+
+    assert seen == [True, False, True]
+
+
 def test_two_of_one_partition_in_one_object_share_a_get_in_order() -> None:
     prefetch = make_prefetch()
     flow = Flow(("flights", 0), None)
@@ -381,6 +463,8 @@ def test_an_object_that_comes_back_gathers_anew() -> None:
 
     assert ranges(prefetch, 130) == []
     assert len(ranges(prefetch, 155)) == 1
+    waiting(prefetch, part(1), number=1)
+    assert ranges(prefetch, 5000) == []  # however long ago it was there first
 
 
 def test_an_inline_notification_can_not_wait_for_a_fetch() -> None:

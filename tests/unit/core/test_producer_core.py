@@ -4,7 +4,16 @@ import tracemalloc
 
 import pytest
 
-from blobmsg.core.events import EncodeInline, Notify, ReadTopic, Report, UploadBatch
+from blobmsg.core.cutting import cut_segment
+from blobmsg.core.events import (
+    CutSegment,
+    EncodeInline,
+    Notify,
+    ReadTopic,
+    Report,
+    UploadBatch,
+)
+from blobmsg.core.kafka_presence import AWAY_AFTER_MS
 from blobmsg.core.producer_core import CHARGE_BYTES_PER_SEGMENT, BufferMemory
 from blobmsg.core.segments import (
     Batch,
@@ -20,6 +29,7 @@ from tests.helpers.producing import (
     TIMED_OUT,
     Bench,
     ScriptedRouter,
+    encoded_of,
     make_bench,
     part_of,
 )
@@ -96,7 +106,7 @@ def test_a_lane_is_sealed_at_its_age() -> None:
     made = bench()
     made.append(now_ms=10)
 
-    assert made.core.next_tick_ms() == 10 + INTERVAL_MS
+    assert made.core.next_tick_ms(10) == 10 + INTERVAL_MS
     assert made.core.tick(9 + INTERVAL_MS, 0) == []
     assert len(made.core.tick(10 + INTERVAL_MS, 0)) == 1
 
@@ -112,7 +122,7 @@ def test_a_flush_seals_all_lanes() -> None:
 
 
 def test_with_nothing_to_do_there_is_no_next_tick() -> None:
-    assert bench().core.next_tick_ms() is None
+    assert bench().core.next_tick_ms(0) is None
 
 
 def test_the_next_tick_is_a_deadline_when_nothing_fills() -> None:
@@ -120,9 +130,9 @@ def test_the_next_tick_is_a_deadline_when_nothing_fills() -> None:
     made.append(now_ms=10)
     made.core.seal_all(20, 0)
 
-    assert made.core.next_tick_ms() == 10 + DEADLINE_MS
+    assert made.core.next_tick_ms(20) == 10 + DEADLINE_MS
     made.append(now_ms=30)
-    assert made.core.next_tick_ms() == 30 + INTERVAL_MS
+    assert made.core.next_tick_ms(30) == 30 + INTERVAL_MS
 
 
 def test_what_is_not_stored_at_its_deadline_fails() -> None:
@@ -206,7 +216,7 @@ def test_records_are_held_until_they_are_reported() -> None:
     charge = 6 + CHARGE_BYTES_PER_RECORD + CHARGE_BYTES_PER_SEGMENT
     assert (memory.records, memory.held_bytes) == (1, charge)
 
-    made.core.object_encoded(batch_of(segment), [segment], 80)
+    made.core.object_encoded(batch_of(segment), {segment: encoded_of(segment)}, 80, 0)
     # The callback wants the record back.
     assert memory.held_bytes == charge + 80
     made.core.object_released(batch_of(segment), 80)
@@ -243,7 +253,7 @@ def test_records_nobody_waits_for_live_on_in_their_object_alone() -> None:
         made.append(b"v" * 90)
     (segment,) = sealed(made)
 
-    made.core.object_encoded(batch_of(segment), [segment], 80)
+    made.core.object_encoded(batch_of(segment), {segment: encoded_of(segment)}, 80, 0)
 
     assert made.core.memory.held_bytes == 80 + CHARGE_BYTES_PER_SEGMENT
     assert segment.rows.values == []
@@ -256,10 +266,11 @@ def test_records_that_time_out_while_their_object_is_encoded_are_released_once()
     made = bench()
     made.append(b"12345")
     (segment,) = sealed(made)
+    encoded = encoded_of(segment)
     made.core.tick(DEADLINE_MS, 0)
 
     made.core.records_reported([segment])
-    made.core.object_encoded(batch_of(segment), [segment], 80)
+    made.core.object_encoded(batch_of(segment), {segment: encoded}, 80, DEADLINE_MS)
     made.core.object_released(batch_of(segment), 80)
 
     assert (made.core.memory.records, made.core.memory.records_bytes) == (0, 0)
@@ -270,7 +281,7 @@ def test_records_with_callbacks_keep_their_columns_until_then() -> None:
     made.append(b"12345", callback=heard)
     (segment,) = sealed(made)
 
-    made.core.object_encoded(batch_of(segment), [segment], 80)
+    made.core.object_encoded(batch_of(segment), {segment: encoded_of(segment)}, 80, 0)
     assert segment.rows.values == [b"12345"]
     made.core.records_reported([segment])
     assert segment.rows.values == []
@@ -313,7 +324,7 @@ def test_a_batch_is_charged_from_the_moment_it_may_be_encoded() -> None:
 
     assert made.core.reserve_object(batch, 0)
     assert memory.object_bytes == batch.size_bytes
-    made.core.object_encoded(batch, [segment], 80)
+    made.core.object_encoded(batch, {segment: encoded_of(segment)}, 80, 0)
     assert memory.object_bytes == 80
     made.core.object_released(batch, 80)
     assert memory.object_bytes == 0
@@ -338,6 +349,37 @@ def test_objects_and_inline_bytes_count_against_new_records() -> None:
     memory.charge_inline(850)
 
     assert memory.is_full_for(100)
+
+
+def test_an_object_counts_against_new_records_too() -> None:
+    memory = BufferMemory(1000, 0, None)
+    memory.records, memory.records_bytes = 1, 100
+
+    memory.charge_object(800)
+    assert not memory.is_full_for(100)
+    assert memory.is_full_for(101)
+    memory.charge_object(-800)
+
+    assert not memory.is_full_for(900)
+
+
+def test_a_record_that_joins_no_segment_yet_is_charged_until_it_does() -> None:
+    memory = BufferMemory(1000, 0, None)
+
+    memory.charge_record(300)
+    assert (memory.records, memory.held_bytes) == (1, 300 + CHARGE_BYTES_PER_RECORD)
+    memory.charge_record(300, -1)
+
+    assert (memory.records, memory.held_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(("inline_bytes", "is_full"), [(250, False), (251, True)])
+def test_what_travels_in_notifications_may_take_a_quarter(inline_bytes: int, is_full: bool) -> None:
+    memory = BufferMemory(1000, 0, None)
+
+    memory.charge_inline(inline_bytes)
+
+    assert memory.is_full_of_inline is is_full
 
 
 def test_an_empty_buffer_takes_a_record_of_any_size() -> None:
@@ -376,5 +418,262 @@ def test_part_of_the_limit_is_kept_for_encoding(reserve: int, expected: int) -> 
 
 
 def test_records_are_limited_by_number_when_asked() -> None:
-    assert BufferMemory(1000, 0, 7).limit_records == 7
+    memory = BufferMemory(1000, 0, 7)
+    memory.records = 6
+    assert not memory.is_full_for(1)
+    memory.records = 7
+    assert memory.is_full_for(1)
     assert BufferMemory(1000, 0, None).limit_records > 1 << 60
+
+
+# --- the fallback ---------------------------------------------------------------------------------
+
+AFTER_MS = 1000
+
+
+def falling_back(made: Bench) -> SealedSegment:
+    """A segment whose object fails for so long that it has been taken to go inline."""
+    made.append(b"12345")
+    (segment,) = sealed(made)
+    batch = batch_of(segment)
+    made.core.object_encoded(batch, {segment: encoded_of(segment)}, 80, 0)
+    assert made.core.attempt_failed(batch, 0, AFTER_MS) == [EncodeInline(segment)]
+    return segment
+
+
+def test_a_segment_that_fell_back_leaves_once_though_its_object_is_stored_then() -> None:
+    made = bench(fallback_after_ms=AFTER_MS)
+    segment = falling_back(made)
+    batch = batch_of(segment)
+
+    assert inline_encoded(made, segment, 100, AFTER_MS) == [Notify(segment)]
+    inline_part = segment.part
+    made.core.object_released(batch, 80)
+
+    assert made.core.uploaded(batch, {segment: part_of(segment)}, AFTER_MS) == []
+    assert segment.part is inline_part
+    assert segment.route is Route.INLINE
+
+
+def test_an_object_that_is_stored_first_has_its_segment_though_it_was_to_fall_back() -> None:
+    made = bench(fallback_after_ms=AFTER_MS)
+    segment = falling_back(made)
+    batch, part = batch_of(segment), part_of(segment)
+    made.core.object_released(batch, 80)
+
+    assert made.core.uploaded(batch, {segment: part}, AFTER_MS) == [Notify(segment)]
+    assert inline_encoded(made, segment, 100, AFTER_MS) == []
+    assert (segment.route, segment.part, segment.inline) == (Route.BLOB, part, None)
+    assert made.core.memory.inline_bytes == 0
+
+
+def test_an_upload_that_fails_for_good_takes_nothing_with_it_that_fell_back() -> None:
+    made = bench(fallback_after_ms=AFTER_MS)
+    segment = falling_back(made)
+    batch = batch_of(segment)
+    made.core.object_released(batch, 80)
+
+    assert made.core.upload_failed(batch, "no", AFTER_MS) == []
+    # Its records are gone, but not its bytes.
+    assert segment.encoded is not None
+    assert inline_encoded(made, segment, 100, AFTER_MS) == [Notify(segment)]
+    assert segment.encoded is None
+
+
+def test_nothing_falls_back_on_a_kafka_that_is_away() -> None:
+    made = bench(fallback_after_ms=AFTER_MS)
+    made.append()
+    (segment,) = sealed(made)
+    batch = batch_of(segment)
+    made.core.object_encoded(batch, {segment: encoded_of(segment)}, 80, 0)
+    made.core.presence.all_brokers_down(0)
+    now_ms = AFTER_MS + AWAY_AFTER_MS
+
+    assert made.core.attempt_failed(batch, 0, now_ms) == []
+    assert made.core.next_tick_ms(now_ms) == now_ms + 100
+    made.core.presence.metadata_read(is_waiting=False)
+    assert made.core.tick(now_ms, 0) == [EncodeInline(segment)]
+
+
+def test_pieces_of_a_segment_take_its_place_and_its_charge() -> None:
+    made = bench(fallback_after_ms=AFTER_MS, inline_max_bytes=400, batch_size_bytes=10_000)
+    for _ in range(4):
+        made.append(b"v" * 150, callback=heard)
+    (segment,) = sealed(made)
+    batch, memory = batch_of(segment), made.core.memory
+    encoded = encoded_of(segment)
+    made.core.object_encoded(batch, {segment: encoded}, 800, 0)
+    charged_bytes = memory.records_bytes
+    (cut,) = made.core.attempt_failed(batch, 0, AFTER_MS)
+    assert cut == CutSegment(segment, 400)
+
+    pieces = cut_segment(segment, segment.rows, 400)
+    lanes = made.topics["flights"]
+    upload, *taken = made.core.cut(segment, pieces, lanes, AFTER_MS, 0)
+
+    assert not batch.is_wanted
+    assert isinstance(upload, UploadBatch)
+    assert upload.batch.segments == tuple(pieces)
+    assert taken == [EncodeInline(piece) for piece in pieces]
+    more_bytes = (len(pieces) - 1) * CHARGE_BYTES_PER_SEGMENT
+    assert memory.records_bytes == charged_bytes + more_bytes
+    assert memory.records == 4
+    assert made.core.notifier.unsettled_segments == len(pieces)
+
+
+def test_pieces_nobody_needs_any_more_are_forgotten() -> None:
+    made = bench(fallback_after_ms=AFTER_MS, inline_max_bytes=300, batch_size_bytes=10_000)
+    for _ in range(4):
+        made.append(b"v" * 150)
+    (segment,) = sealed(made)
+    batch = batch_of(segment)
+    encoded = encoded_of(segment)
+    pieces = cut_segment(segment, segment.rows, 300)
+    made.core.object_encoded(batch, {segment: encoded}, 800, 0)
+    assert len(made.core.attempt_failed(batch, 0, AFTER_MS)) == 1
+    made.core.uploaded(batch, {segment: part_of(segment)}, AFTER_MS)
+
+    assert made.core.cut(segment, pieces, made.topics["flights"], AFTER_MS, 0) == []
+    assert segment.state is SegmentState.NOTIFYING
+
+
+def test_what_turns_out_too_long_by_its_headers_is_cut_then() -> None:
+    made = bench(fallback_after_ms=AFTER_MS, inline_max_bytes=300, batch_size_bytes=10_000)
+    for _ in range(4):
+        made.append(b"v", headers=[("h", b"")])
+    (segment,) = sealed(made)
+    batch = batch_of(segment)
+    made.core.object_encoded(batch, {segment: encoded_of(segment)}, 800, 0)
+    assert made.core.attempt_failed(batch, 0, AFTER_MS) == [EncodeInline(segment)]
+
+    (cut,) = inline_encoded(made, segment, 301, AFTER_MS)
+
+    assert isinstance(cut, CutSegment)
+    assert segment.encoded is not None
+    # It is said to be shorter than it is: what is cut has more than one piece all the same.
+    assert len(cut_segment(segment, segment.encoded, cut.max_bytes)) >= 2
+
+
+def test_a_record_that_is_too_long_after_all_waits_for_the_store_with_its_records() -> None:
+    made = bench(fallback_after_ms=AFTER_MS, inline_max_bytes=116, batch_size_bytes=10_000)
+    made.append(b"v" * 100)  # as long as a notification may be, and something about it
+    (segment,) = sealed(made)
+    batch = batch_of(segment)
+    made.core.fallback.begun(batch, 0)
+    assert made.core.attempt_failed(batch, 0, AFTER_MS) == [EncodeInline(segment)]
+    encoded = encoded_of(segment)
+    made.core.object_encoded(batch, {segment: encoded}, 200, AFTER_MS)
+
+    (upload,) = inline_encoded(made, segment, encoded.length_bytes, AFTER_MS)
+
+    assert upload == UploadBatch(batch_of(segment))
+    assert batch_of(segment) is not batch
+    assert segment.rows.values == [b"v" * 100]
+    # The first object has it as well, and may still be the one that is stored.
+    assert not batch.is_wanted
+    assert made.core.upload_failed(batch, "no", AFTER_MS) == []
+    part = part_of(segment)
+    made.core.object_released(batch, 200)
+    assert made.core.uploaded(batch, {segment: part}, AFTER_MS) == [Notify(segment)]
+    assert batch_of(segment) is batch
+
+
+def test_what_is_purged_is_not_kept_for_a_fallback() -> None:
+    made = bench(fallback_after_ms=AFTER_MS)
+    made.append()
+    made.core.purge("purged", 0, 0)
+    made.append()
+    (segment,) = sealed(made)
+    made.core.object_encoded(batch_of(segment), {segment: encoded_of(segment)}, 80, 0)
+    made.core.purge("purged", 0, 0)
+    made.core.object_released(batch_of(segment), 80)
+    made.core.upload_needless(batch_of(segment))
+
+    assert made.core.fallback._objects == {}
+
+
+def test_a_cut_that_fails_does_not_end_the_fallback() -> None:
+    made = bench(fallback_after_ms=AFTER_MS, inline_max_bytes=400, batch_size_bytes=10_000)
+    for _ in range(4):
+        made.append(b"v" * 150)
+    made.append(partition=1)
+    first, second = sealed(made)
+    batch = batch_of(first)
+    both = {segment: encoded_of(segment) for segment in (first, second)}
+    made.core.object_encoded(batch, both, 800, 0)
+    assert made.core.attempt_failed(batch, 0, AFTER_MS) == [CutSegment(first, 400)]
+
+    report, taken = made.core.inline_failed(first, "no memory", AFTER_MS)
+
+    assert report == Report(first)
+    assert first.error == "no memory"
+    assert taken == EncodeInline(second)
+
+
+def test_a_routers_segment_that_is_too_long_may_fall_back_in_pieces() -> None:
+    made = bench(Route.INLINE, fallback_after_ms=AFTER_MS, inline_max_bytes=300)
+    for _ in range(4):
+        made.append(b"v" * 90)
+    (segment,) = sealed(made)
+    (upload,) = inline_encoded(made, segment, 500)
+    assert isinstance(upload, UploadBatch)
+    made.core.object_encoded(upload.batch, {segment: encoded_of(segment)}, 500, 0)
+
+    assert made.core.attempt_failed(upload.batch, 0, AFTER_MS) == [CutSegment(segment, 300)]
+
+
+def test_a_purge_uploads_nothing_any_more() -> None:
+    made = bench()
+    made.append()
+
+    actions = made.core.purge("purged", 0, 0)
+
+    assert [type(action) for action in actions] == [Report]
+
+
+def test_no_object_is_begun_while_kafka_is_away_or_memory_is_short() -> None:
+    made = bench(limit_bytes=100_000)
+    made.append(callback=heard)
+    (segment,) = sealed(made)
+    batch = batch_of(segment)
+    made.core.presence.all_brokers_down(0)
+    assert not made.core.reserve_object(batch, AWAY_AFTER_MS)
+    made.core.presence.metadata_read(is_waiting=False)
+
+    made.core.memory.charge_object(100_000)
+    assert not made.core.reserve_object(batch, AWAY_AFTER_MS)
+    made.core.memory.charge_object(-100_000)
+
+    assert made.core.reserve_object(batch, AWAY_AFTER_MS)
+
+
+def test_segments_fall_back_though_kafka_owes_an_answer_to_others() -> None:
+    made = bench(fallback_after_ms=AFTER_MS)
+    made.append(partition=1)
+    (other,) = sealed(made)
+    made.core.object_encoded(batch_of(other), {other: encoded_of(other)}, 80, 0)
+    made.core.object_released(batch_of(other), 80)
+    made.core.uploaded(batch_of(other), {other: part_of(other)}, 0)
+    assert made.core.notifier.awaits_kafka
+
+    segment = falling_back(made)
+
+    assert segment.route is Route.INLINE
+
+
+def test_what_compression_saves_lets_the_next_segment_fall_back_earlier() -> None:
+    made = bench(
+        fallback_after_ms=AFTER_MS, fallback_bytes_per_second=1000, batch_size_bytes=10_000
+    )
+    for partition in range(2):
+        made.append(b"v" * 900, partition=partition, callback=heard)
+    first, second = sealed(made)
+    batch = batch_of(first)
+    both = {segment: encoded_of(segment) for segment in (first, second)}
+    made.core.object_encoded(batch, both, 2000, 0)
+    assert made.core.attempt_failed(batch, 0, AFTER_MS) == [EncodeInline(first)]
+    assert made.core.tick(AFTER_MS, 0) == []
+
+    inline_encoded(made, first, 10, AFTER_MS)
+
+    assert made.core.tick(AFTER_MS, 0) == [EncodeInline(second)]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,19 @@ def test_a_lane_of_inline_segments_is_sealed_while_they_still_fit_into_a_record(
 @pytest.mark.parametrize(("route", "expected"), [("blob", Route.BLOB), ("plain", Route.PLAIN)])
 def test_a_fixed_route_is_every_segments(route: str, expected: Route) -> None:
     assert routes_of(make_router(route), 1, 10, 2_000_000) == [expected] * 3
+
+
+@pytest.mark.parametrize("is_direct", [False, True])
+def test_what_its_topic_does_not_take_goes_as_an_object_though_it_costs_more(
+    is_direct: bool,
+) -> None:
+    router = make_router(inline_max_bytes=1_000_000)
+    fits, too_large = (sealed_segment(number, value=b"v" * 5000) for number in range(2))
+    too_large.inline_max_bytes = 4000
+    router.assign_routes([fits, too_large], is_direct=is_direct)
+
+    assert fits.route is not Route.BLOB
+    assert too_large.route is Route.BLOB
 
 
 def test_inline_segments_that_fit_no_record_go_as_objects() -> None:
@@ -110,6 +124,16 @@ def test_segments_too_large_for_a_record_go_record_by_record_where_an_object_is_
     assert segment.route is Route.PLAIN
     assert with_headers.route is Route.INLINE
     assert too_large.route is Route.BLOB
+
+
+@pytest.mark.parametrize(("size", "route"), [(1000, Route.PLAIN), (1001, Route.BLOB)])
+def test_records_go_one_by_one_if_the_largest_just_fits(size: int, route: Route) -> None:
+    router = make_router(groups=500, inline_max_bytes=1000)
+    segment = sealed_segment(records=2, values=[b"v" * size, b"v"], value=b"v" * size)
+
+    router.assign_routes([segment], is_direct=False)
+
+    assert segment.route is route
 
 
 def test_headers_count_for_whether_a_record_fits_into_kafka() -> None:
@@ -199,4 +223,42 @@ def test_a_first_record_alone_is_no_burst() -> None:
 
     router.observe_sealed(lane, 1 * KIB, 0)
 
+    assert lane.is_direct
+
+
+def test_a_first_interval_counts_in_full_and_a_steady_rate_stays() -> None:
+    router, lane = make_router(), make_lane(is_direct=True)
+
+    rates = []
+    for number in range(1, 6):
+        router.observe_sealed(lane, 3 * INTERVAL_MS, number * INTERVAL_MS)
+        rates.append(lane.rate_bytes_per_ms)
+
+    assert rates == pytest.approx([3.0] * 5)
+
+
+def test_an_interval_counts_less_with_each_one_after_it() -> None:
+    router, lane = make_router(), make_lane(is_direct=True)
+    router.observe_sealed(lane, 3 * INTERVAL_MS, INTERVAL_MS)
+
+    router.observe_sealed(lane, 0, 2 * INTERVAL_MS)
+
+    older = math.exp(-1 / 2)  # of two intervals
+    assert lane.rate_bytes_per_ms == pytest.approx(3.0 * older / (1 + older))
+
+
+def test_a_rate_is_not_judged_over_less_than_50_ms() -> None:
+    router, lane = make_router(), make_lane(is_direct=True)
+
+    router.observe_sealed(lane, 100, 1)
+
+    assert lane.rate_bytes_per_ms == pytest.approx(100 / 50, rel=1e-3)
+
+
+def test_without_an_interval_a_lane_has_a_rate_as_well() -> None:
+    router, lane = make_router(interval_ms=0), make_lane(is_direct=True)
+
+    router.observe_sealed(lane, 400, 100)
+
+    assert lane.rate_bytes_per_ms == pytest.approx(400 / 100 * 2 / 50, rel=1e-3)
     assert lane.is_direct

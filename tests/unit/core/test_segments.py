@@ -176,6 +176,33 @@ def test_callbacks_of_their_own_make_a_column() -> None:
     assert second.callback is None
 
 
+def test_each_record_of_a_wide_segment_has_a_callback_of_its_own() -> None:
+    opened = Opened()
+
+    opened.append(None, b"v", 0, HEADERS, first_callback, 7)
+    opened.append(None, b"v", 0, None, second_callback, 1)
+
+    (sealed,) = opened.seal()
+    assert opened.segment.callback is not first_callback  # the step in C compares with it
+    assert sealed.callbacks == [first_callback, second_callback]
+
+
+def test_a_new_lane_holds_nothing_and_has_no_rate() -> None:
+    opened = Opened()
+    opened.open()
+
+    lane = opened.segment.lane
+
+    assert (lane.size_bytes, lane.rate_bytes_per_ms) == (0, 0.0)
+    assert (lane.recent_bytes, lane.recent_ms) == (0.0, 0.0)
+
+
+def test_a_new_segment_has_no_place_in_kafka() -> None:
+    segment = sealed_segment()
+
+    assert (segment.kafka_offset, segment.sequence) == (-1, -1)
+
+
 def test_a_segment_without_records_is_dropped() -> None:
     opened = Opened()
     opened.open()

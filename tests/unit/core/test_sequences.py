@@ -4,6 +4,7 @@ from blobmsg.core.sequences import Sequences
 
 KEY = ("flights", 0)
 OTHER = ("flights", 1)
+THIRD = ("flights", 2)
 
 
 def receive(
@@ -73,3 +74,25 @@ def test_what_is_forgotten_makes_room() -> None:
     receive(sequences, 0, of=b"c")
 
     assert receive(sequences, 2, of=b"a", key=OTHER) == 1
+
+
+def test_a_partition_of_which_all_is_forgotten_is_forgotten_too() -> None:
+    sequences = Sequences(max_last=1)
+
+    receive(sequences, 0, of=b"a")
+    receive(sequences, 0, of=b"b", key=OTHER)
+    receive(sequences, 0, of=b"c", key=THIRD)
+
+    assert receive(sequences, 2, of=b"c", key=THIRD) == 1
+
+
+def test_what_gave_way_is_counted_no_more() -> None:
+    sequences = Sequences(max_last=2)
+    receive(sequences, 0, of=b"a")
+    receive(sequences, 0, of=b"b", key=OTHER)
+    receive(sequences, 0, of=b"c", key=THIRD)  # instead of a
+    sequences.forget(OTHER)
+
+    receive(sequences, 0, of=b"d")
+
+    assert receive(sequences, 2, of=b"c", key=THIRD) == 1

@@ -22,6 +22,7 @@ from blobmsg.format.ranges import ByteRange
 from blobmsg.store.instrumented import StoreCounters
 from blobmsg.store.retrying import (
     FIRST_BACKOFF_MS,
+    HANGS_AFTER_MS,
     MAX_BACKOFF_MS,
     RetryingStore,
     Verdict,
@@ -134,6 +135,43 @@ def test_trouble_lasts_from_the_first_failure_until_an_answer(rig: Rig) -> None:
     rig.faults.clear()
     rig.store.put("k", b"data", deadline_ms=60_000)
     assert rig.store.trouble is None
+
+
+class Slow(MemoryStore):
+    """Takes a while for each upload, and looks meanwhile what is said of it."""
+
+    def __init__(self, clock: ManualClock, took_ms: int) -> None:
+        super().__init__("slow")
+        self._clock = clock
+        self._took_ms = took_ms
+        self.store: RetryingStore | None = None
+        self.seen: list[str] = []
+
+    def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
+        assert self.store is not None
+        self._clock.advance(self._took_ms)
+        trouble = self.store.trouble
+        self.seen.append("none" if trouble is None else str(trouble.error))
+        assert trouble is None or trouble.since_ms == self._clock.now_ms() - self._took_ms
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "seen"),
+    [
+        (HANGS_AFTER_MS - 1, "none"),
+        (HANGS_AFTER_MS, "memory://slow has answered nothing for 10 s"),
+    ],
+)
+def test_a_request_that_hangs_is_trouble_before_it_has_failed(took_ms: int, seen: str) -> None:
+    clock = ManualClock()
+    slow = Slow(clock, took_ms)
+    slow.store = RetryingStore(
+        slow, clock=clock, rng=random.Random(1), request_timeout_ms=60_000, max_concurrency=1
+    )
+    slow.store.put("k", b"data", deadline_ms=10_000_000)
+
+    assert slow.seen == [seen]
+    assert slow.store.trouble is None
 
 
 def test_a_refusal_is_an_answer(rig: Rig) -> None:

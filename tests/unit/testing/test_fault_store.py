@@ -5,8 +5,18 @@ import uuid
 
 import pytest
 
-from blobmsg.errors import ObjectMissing, StoreTimeout, StoreUnavailable
+from blobmsg.clock import SystemClock
+from blobmsg.config import parse_settings
+from blobmsg.errors import (
+    BlobmsgError,
+    ConfigError,
+    ObjectMissing,
+    StoreDenied,
+    StoreTimeout,
+    StoreUnavailable,
+)
 from blobmsg.format.ranges import ByteRange
+from blobmsg.store.open import open_store
 from blobmsg.testing import Fault, FaultStore, ManualClock, MemoryStore
 
 LATER_MS = 10_000_000
@@ -124,3 +134,81 @@ def test_a_listing_can_break_off_behind_its_first_key(store: FaultStore) -> None
     assert next(listing).key == "a/1"
     with pytest.raises(StoreUnavailable):
         next(listing)
+
+
+def _outcome_of_a_put(store: FaultStore, key: str) -> type[Exception] | None:
+    try:
+        store.put(key, b"x", deadline_ms=LATER_MS)
+    except BlobmsgError as error:
+        return type(error)
+    return None
+
+
+def test_the_shorthands_do_what_their_names_say(store: FaultStore) -> None:
+    store.refuse("put")
+    store.time_out("put")
+    store.deny("put")
+    store.lose_answers()
+    outcomes = [_outcome_of_a_put(store, f"a/{number}") for number in range(2, 7)]
+    store.hide()
+    with pytest.raises(ObjectMissing):
+        store.get_range("a/1", ByteRange(0, 4), deadline_ms=LATER_MS)
+    store.flip_bits()
+    assert store.get_range("a/1", ByteRange(0, 4), deadline_ms=LATER_MS) == b"0122"
+    assert store.get_range("a/1", ByteRange(0, 4), deadline_ms=LATER_MS) == b"0123"
+
+    assert outcomes == [StoreUnavailable, StoreTimeout, StoreDenied, StoreTimeout, None]
+    assert store.keys() == ["a/1", "a/5", "a/6"]  # 5: stored, the answer was lost
+
+
+def test_a_hang_ends_when_the_store_is_well_again() -> None:
+    store = FaultStore()
+    store.hang("put", times=None)
+    thread = threading.Thread(
+        target=lambda: store.put("k", b"x", deadline_ms=SystemClock().now_ms() + LATER_MS),
+        daemon=True,
+    )
+    thread.start()
+    store.wait_for_calls("put")
+    assert store.arrived.wait(10)
+    assert store.keys() == []
+
+    store.clear()
+    thread.join(10)
+
+    assert store.keys() == ["k"]
+
+
+def test_a_hang_is_a_timeout_at_the_deadline() -> None:
+    store = FaultStore()
+    store.hang("put")
+
+    with pytest.raises(StoreTimeout):
+        store.put("k", b"x", deadline_ms=SystemClock().now_ms() + 50)
+
+
+def test_waiting_for_calls_that_do_not_come_ends(store: FaultStore) -> None:
+    with pytest.raises(TimeoutError, match="1 of 2 calls of put"):
+        store.wait_for_calls("put", 2, timeout_s=0.01)
+
+
+def test_clients_that_have_its_url_use_it_and_closing_theirs_closes_nothing() -> None:
+    store = FaultStore()
+    settings, _ = parse_settings({"blobmsg.store.url": store.url}, {})
+    one, other = (open_store(store.url, settings) for _ in range(2))
+    store.refuse("put", times=1)
+
+    one.put("k", b"x", deadline_ms=SystemClock().now_ms() + LATER_MS)
+    one.close()
+
+    assert other.size("k") == 1
+    assert store.calls == [("put", "k"), ("put", "k"), ("size", "k")]
+
+
+def test_the_url_of_a_store_that_was_closed_leads_nowhere() -> None:
+    store = FaultStore()
+    settings, _ = parse_settings({"blobmsg.store.url": store.url}, {})
+    store.close()
+
+    with pytest.raises(ConfigError, match="no FaultStore of this process"):
+        open_store(store.url, settings)

@@ -1,0 +1,351 @@
+"""A process with a producer: the production pipeline, its threads' rounds as events.
+
+Decides only when a round of a thread comes: the notifier's, the metadata thread's, an upload.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from blobmsg.format.object_key import retention_class
+from blobmsg.inner_config import TimeBudget
+from blobmsg.producer_pipeline import ProducerPipeline
+from blobmsg.sim.inner_producer import InnerProducer
+from blobmsg.sim.virtual_store import StoreRequests
+from blobmsg.sim.world import Process
+from blobmsg.topic_directory import TopicFacts, UnknownTopic
+from blobmsg.uploader import Uploader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from blobmsg.config import Settings
+    from blobmsg.core.events import CutSegment, EncodeInline
+    from blobmsg.core.segments import Batch, SealedSegment
+    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.part import Part
+    from blobmsg.format.rows import Rows
+    from blobmsg.kafka_settings import KafkaView
+    from blobmsg.sim.network import Network
+    from blobmsg.sim.virtual_broker import VirtualBroker
+    from blobmsg.sim.virtual_store import VirtualStore
+    from blobmsg.sim.world import World
+    from blobmsg.upload_results import UploadResults
+
+__all__ = ["ProducerProcess"]
+
+_RETENTION_MS = 3_600_000
+# What an idle notifier thread sleeps, and what it gives Kafka while something is in flight; longer
+# than in production, for nothing but the time that is simulated depends on it.
+_IDLE_MS = 500
+_BUSY_MS = 50
+_ENCODE_AGAIN_MS = 20
+_INNER_QUEUE = 100_000
+
+
+class ProducerProcess(Process):
+    """A producer.
+
+    Args:
+        world: Its world.
+        name: Unique to this incarnation.
+        broker: The cluster.
+        network: Between them.
+        store: The store.
+        settings: Ours.
+        view: The librdkafka settings that we interpret.
+        producer_id: 16 bytes, unique to this incarnation.
+        transactional_id: None: it has no transactions.
+
+    Attributes:
+        pipeline: The production code.
+        inner: What it holds as stock's producer.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        broker: VirtualBroker,
+        network: Network,
+        store: VirtualStore,
+        settings: Settings,
+        view: KafkaView,
+        *,
+        producer_id: bytes,
+        transactional_id: str | None = None,
+    ) -> None:
+        super().__init__(world, name)
+        self._network = network
+        self._known: set[str] = set()
+        self._planned_ms: int | None = None
+        requests = StoreRequests(store, self)
+        self.inner = InnerProducer(
+            self,
+            broker,
+            network,
+            message_timeout_ms=TimeBudget.of(settings, view).inner_message_timeout_ms,
+            queue_limit=_INNER_QUEUE,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=view.transaction_timeout_ms,
+            woken=self.touch,
+        )
+        directory: Any = _Directory(broker, network)
+        stores: Any = requests
+        self.pipeline = ProducerPipeline(
+            self.inner,
+            settings,
+            view,
+            directory=directory,
+            stores=stores,
+            on_store_error=lambda _error: None,
+            clock=self,
+            name=name,
+            producer_id=producer_id,
+            make_uploader=partial(VirtualUploader, self, requests),
+        )
+
+    # --- what an application calls --------------------------------------------------------------
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int,
+        timestamp_ms: int,
+        headers: list[tuple[str, bytes | None]] | None,
+        callback: Callable[..., Any] | None,
+    ) -> None:
+        """As `BlobProducer.produce`, with all arguments checked."""
+        if topic not in self._known:
+            self._known.add(topic)
+            self.after(self._network.delay_ms(), self._read_topics)
+        try:
+            if self.pipeline.record_step(
+                topic, key, value, partition, callback, timestamp_ms, headers
+            ):
+                return
+            payload_bytes = len(key or b"") + len(value or b"")
+            for header, content in headers or ():
+                payload_bytes += len(header) + len(content or b"")
+            self.pipeline.record_path.append(
+                topic, key, value, partition, timestamp_ms, headers, callback, payload_bytes
+            )
+        finally:
+            self.pipeline.do_jobs()
+            self.touch()
+
+    def poll(self) -> int:
+        """As `BlobProducer.poll(0)`."""
+        served = self.pipeline.serve(0)
+        self.pipeline.do_jobs()
+        return served
+
+    def flush(self) -> int:
+        """As `BlobProducer.flush(0)`."""
+        remaining = self.pipeline.flush(0)
+        self.pipeline.do_jobs()
+        self.touch()
+        return remaining
+
+    # --- its threads ----------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Something has changed: the notifier thread wakes."""
+        self._plan(self.world.rng.randint(0, 2))
+
+    def _plan(self, delay_ms: int) -> None:
+        at_ms = self.world.now_ms + delay_ms
+        if self._planned_ms is None or at_ms < self._planned_ms:
+            self._planned_ms = at_ms
+            self.after(delay_ms, partial(self._round, at_ms))
+
+    def _round(self, planned_ms: int) -> None:
+        if planned_ms != self._planned_ms:
+            return  # an earlier one was planned meanwhile
+        self._planned_ms = None
+        self.pipeline.do_jobs()
+        wait_s = self.pipeline.notify()
+        self.pipeline.do_jobs()
+        if wait_s is None:
+            self._plan(_BUSY_MS)
+        elif wait_s > 0.15:  # it only idles
+            self._plan(_IDLE_MS)
+        else:
+            self._plan(max(1, int(wait_s * 1000)))
+
+    def _read_topics(self) -> None:
+        wait_s = self.pipeline.read_topics()
+        self.pipeline.do_jobs()
+        self.touch()
+        self.after(max(self._network.delay_ms(), int(wait_s * 1000)), self._read_topics)
+
+
+class _Directory:
+    """Stands for `TopicDirectory`."""
+
+    def __init__(self, broker: VirtualBroker, network: Network) -> None:
+        self._broker = broker
+        self._network = network
+
+    def read(self, topic: str) -> TopicFacts:
+        """What the cluster says of a topic."""
+        if self._network.call_fault():
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
+        if topic not in self._broker.topics:
+            raise UnknownTopic(topic)
+        partitions = self._broker.partitions_of(topic)
+        return TopicFacts(
+            destination_zones=("",) * partitions,
+            unavailable=frozenset(),
+            retention_class=retention_class(_RETENTION_MS),
+            segment_ms=_RETENTION_MS,
+            is_compacted=False,
+            max_message_bytes=1_000_000,
+            is_complete=True,
+        )
+
+    def close(self) -> None:
+        """It holds nothing."""
+
+
+class VirtualUploader(Uploader):
+    """The production uploader without its threads: an upload is computed, and ends in its time.
+
+    Args:
+        process: Whose it is.
+        requests: The process' way to the store.
+        store: As `Uploader`.
+        outcomes: As `Uploader`: the pipeline.
+        threads: How many uploads at once.
+        arguments: As `Uploader`.
+    """
+
+    def __init__(
+        self,
+        process: ProducerProcess,
+        requests: StoreRequests,
+        store: Callable[[], Any],
+        outcomes: UploadResults,
+        *,
+        threads: int,
+        **arguments: Any,
+    ) -> None:
+        self._delayed = _DelayedOutcomes(process, requests, outcomes)
+        super().__init__(store, self._delayed, threads=1, **arguments)
+        self._process = process
+        self._requests = requests
+        self._results = outcomes
+        self._slots = threads
+        self._queue: deque[Batch] = deque()
+        self._is_waiting = False
+
+    def upload(self, batch: Batch) -> None:
+        """See `Uploader.upload`."""
+        self._queue.append(batch)
+        self._process.after(0, self._begin)
+
+    def make_inline(self, action: EncodeInline | CutSegment) -> None:
+        """See `Uploader.make_inline`."""
+        self._process.after(self._process.world.rng.randint(0, 1), partial(self._inline_of, action))
+
+    def replace_useless(self) -> None:
+        """No thread hangs."""
+
+    def _inline_of(self, action: EncodeInline | CutSegment) -> None:
+        self._make_inline(action)
+        self._process.touch()
+
+    def _begin(self) -> None:
+        while self._queue and self._slots:
+            contents = self._results.try_encoding(self._queue[0])
+            if contents is None:
+                if not self._is_waiting:
+                    self._is_waiting = True
+                    self._process.after(_ENCODE_AGAIN_MS, self._begin_again)
+                return
+            batch = self._queue.popleft()
+            if contents:
+                self._slots -= 1
+                self._requests.begin()
+                self._delayed.contents = contents
+                self._upload(batch)
+                self._requests.later(self._ended)
+
+    def _begin_again(self) -> None:
+        self._is_waiting = False
+        self._begin()
+
+    def _ended(self) -> None:
+        self._slots += 1
+        self._begin()
+
+
+class _DelayedOutcomes:
+    """`UploadOutcomes` of requests that are computed ahead: the core hears when they end."""
+
+    def __init__(
+        self, process: ProducerProcess, requests: StoreRequests, results: UploadResults
+    ) -> None:
+        self._process = process
+        self._requests = requests
+        self._results = results
+        self.contents: list[tuple[SealedSegment, Rows]] = []
+
+    def _later(self, tell: Callable[[], None]) -> None:
+        def told() -> None:
+            tell()
+            self._process.touch()
+
+        self._requests.later(told)
+
+    def begin_encoding(self, batch: Batch) -> list[tuple[SealedSegment, Rows]]:
+        """What the core has said of this batch already."""
+        return self.contents
+
+    def object_encoded(
+        self, batch: Batch, encoded: Mapping[SealedSegment, EncodedSegment], object_bytes: int
+    ) -> None:
+        """At once."""
+        self._results.object_encoded(batch, encoded, object_bytes)
+
+    def attempt_failed(self, batch: Batch, begun_ms: int) -> None:
+        """When the attempt has ended."""
+        self._later(partial(self._results.attempt_failed, batch, begun_ms))
+
+    def uploaded(self, batch: Batch, parts: dict[SealedSegment, Part], object_bytes: int) -> None:
+        """When the request has ended."""
+        self._later(partial(self._results.uploaded, batch, parts, object_bytes))
+
+    def upload_failed(self, batch: Batch, error: BaseException, object_bytes: int) -> None:
+        """When the request has ended."""
+        self._later(partial(self._results.upload_failed, batch, error, object_bytes))
+
+    def upload_abandoned(self, batch: Batch, object_bytes: int) -> None:
+        """When the request has ended."""
+        self._later(partial(self._results.upload_abandoned, batch, object_bytes))
+
+    def begin_inline(self, segment: SealedSegment) -> Rows | EncodedSegment | None:
+        """At once."""
+        return self._results.begin_inline(segment)
+
+    def inline_encoded(self, segment: SealedSegment, part: Part, data: bytes) -> None:
+        """At once."""
+        self._results.inline_encoded(segment, part, data)
+
+    def cut(self, segment: SealedSegment, pieces: list[SealedSegment]) -> None:
+        """At once."""
+        self._results.cut(segment, pieces)
+
+    def inline_failed(self, segment: SealedSegment, error: BaseException) -> None:
+        """At once."""
+        self._results.inline_failed(segment, error)
+
+    def thread_failed(self, error: BaseException) -> None:
+        """A defect."""
+        raise error

@@ -1,0 +1,572 @@
+"""One simulation: builds the system of a plan, lets it run, heals it, and checks the rules.
+
+A run ends when all that was taken is reported and all that is in the log is read, or with the first
+`Violation`; one that does not end is a violation, too (nobody may be stuck).
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from blobmsg.config import parse_settings
+from blobmsg.kafka_settings import KafkaView
+from blobmsg.sim.checker import (
+    check_deadlines,
+    check_log,
+    check_readings,
+    check_reports,
+    check_sequences,
+    check_transactions,
+)
+from blobmsg.sim.consumer_process import ConsumerHabits, ConsumerProcess
+from blobmsg.sim.history import History, Sent, committed_position
+from blobmsg.sim.network import Network, NetworkFault
+from blobmsg.sim.producer_application import ProducerApplication, TransactionalApplication
+from blobmsg.sim.producer_process import ProducerProcess
+from blobmsg.sim.truth import Fact, Truth
+from blobmsg.sim.virtual_broker import VirtualBroker, by_turns_that_move
+from blobmsg.sim.virtual_store import StoreFault, VirtualStore
+from blobmsg.sim.world import START_MS, Violation, World
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+    from blobmsg.config import Settings
+    from blobmsg.sim.partition_log import SentMessage
+    from blobmsg.sim.plan import Fault, Plan
+
+__all__ = ["Outcome", "Simulation", "run_plan"]
+
+_Place = tuple[str, int]
+_SESSION_MS: Final = 1500
+_TRANSACTION_MS: Final = 10_000
+# Longer than every time-out and back-off of the system together: whoever is not done by then is
+# stuck. Virtual time costs nothing.
+_STUCK_MS: Final = 120_000
+_LOOK_MS: Final = 100
+# Past the expiry hour of every object: retention class, log segment, the hour itself.
+_EXPIRY_MS: Final = 6 * 3_600_000
+# Records that each producer sends when all is well again.
+_PROBES: Final = 10
+# What a report may come later than its time: polls, rounds of the notifier, scans.
+_SLACK_MS: Final = 1500
+_UPLOAD_MS: Final = (5, 40)
+_UPLOAD_THREADS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run has shown.
+
+    Attributes:
+        plan: What was run.
+        violation: "" if all rules hold.
+        digest: Of its trace.
+        records: How many were taken.
+        virtual_ms: How long it took in there.
+        trace: What happened.
+    """
+
+    plan: Plan
+    violation: str
+    digest: str
+    records: int
+    virtual_ms: int
+    trace: list[tuple[Any, ...]]
+
+
+class Simulation:
+    """The system of one plan.
+
+    Args:
+        plan: What to do.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self.world = World(f"run {plan.seed}")
+        self._rng = self.world.rng
+        self.network = Network(self.world, (1, 4))
+        self.broker = VirtualBroker(self.world, by_turns_that_move)
+        self.store = VirtualStore(self.world, _UPLOAD_MS)
+        self.history = History(self.world)
+        self.truth = Truth(self.broker, self.store)
+        self._topics = [f"t{number}" for number in range(plan.topics)]
+        for topic in self._topics:
+            self.broker.create_topic(topic, plan.partitions)
+        self.broker.on_append = self._appended
+        self.broker.on_commit = self.history.checked_commit
+        self.broker.on_rebalance = self.broker.on_end = self._wake_consumers
+        self._settings, self._view = _settings_of(plan, plan.route)
+        self._second_settings, _ = _settings_of(plan, plan.second_route)
+        self._applications: list[ProducerApplication] = []
+        self._consumers: list[ConsumerProcess] = []
+        self._incarnations = 0
+        self._paused_ms = 0
+        self._reported_ms: dict[bytes, int] = {}
+        self._hidden: set[str] = set()
+        self._fallback_since_ms: dict[str, int] = {}  # before which nothing fell back
+        self._next_look_ms = 0
+        self.history.may_pass = self._may_pass
+        self.history.told = self._told
+        self._watch_reports()
+        for number in range(plan.producers):
+            records = plan.records // plan.producers
+            if number == 0:
+                records += plan.records % plan.producers
+            self._start_producer(f"p{number}", records)
+        for group in range(plan.groups):
+            for _ in range(plan.consumers):
+                self._start_consumer(f"g{group}")
+        for fault in plan.faults:
+            self._schedule(fault)
+        self.world.after(_LOOK_MS, self._look)
+
+    # --- building -------------------------------------------------------------------------------
+
+    def _watch_reports(self) -> None:
+        reported = self.history.reported
+
+        def watched(sent: Sent, error: Any, message: Any) -> None:
+            self._reported_ms[sent.key] = self.world.now_ms
+            self.world.note("report", sent.key, None if error is None else error.name())
+            reported(sent, error, message)
+
+        self.history.reported = watched  # type: ignore[method-assign]
+
+    def _start_producer(self, name: str, records: int) -> None:
+        self._incarnations += 1
+        incarnation = f"{name}.{self._incarnations}"
+        process = ProducerProcess(
+            self.world,
+            incarnation,
+            self.broker,
+            self.network,
+            self.store,
+            self._settings if name == "p0" else self._second_settings,
+            self._view,
+            producer_id=blake2b(incarnation.encode(), digest_size=16).digest(),
+            transactional_id=name if self._plan.is_transactional else None,
+        )
+        kind = TransactionalApplication if self._plan.is_transactional else ProducerApplication
+        self._applications.append(kind(process, self._plan, self.history, records, self._topics))
+
+    def _start_consumer(self, group: str) -> None:
+        self._incarnations += 1
+        plan = self._plan
+        habits = ConsumerHabits(
+            group,
+            plan.commits,
+            plan.isolation,
+            self._rng.choice((1, 7, 100)),
+            self._rng.choice((5, 30, 150)),
+            plan.seek_share,
+            plan.pause_share,
+        )
+        self._consumers.append(
+            ConsumerProcess(
+                self.world,
+                f"{group}.{self._incarnations}",
+                self.broker,
+                self.network,
+                self.store,
+                self._settings,
+                self._view,
+                habits,
+                self._topics,
+                self.history,
+            )
+        )
+
+    # --- faults ---------------------------------------------------------------------------------
+
+    def _schedule(self, fault: Fault) -> None:
+        start_ms, end_ms = START_MS + fault.at_ms, START_MS + fault.at_ms + fault.duration_ms
+        kind = fault.kind
+        if kind.startswith("net-"):
+            window = NetworkFault(kind.removeprefix("net-"), start_ms, end_ms, fault.share)
+            self.network.faults.append(window)
+        elif kind in ("outage", "hang", "lost", "slow", "corrupt"):
+            self.store.faults.append(StoreFault(kind, start_ms, end_ms, fault.share))
+        else:
+            self.world.at(start_ms, partial(self._meet, fault))
+
+    def _meet(self, fault: Fault) -> None:
+        kind, target = fault.kind, fault.target
+        producers = [a for a in self._applications if a.process.is_alive and not a.is_done]
+        consumers = [c for c in self._consumers if c.is_alive and not c.inner.is_closed]
+        if kind.endswith("-producer") and producers:
+            self._meet_producer(kind, producers[target % len(producers)], fault.duration_ms)
+        elif kind == "fence" and producers and self._plan.is_transactional:
+            # Another process with the same transactional id, though the old one lives.
+            old = producers[target % len(producers)]
+            self._start_producer(old.process.name.partition(".")[0], min(20, old.left))
+        elif kind == "join-consumer":
+            self._start_consumer(f"g{target % self._plan.groups}")
+        elif kind.endswith("-consumer") and consumers:
+            self._meet_consumer(kind, consumers[target % len(consumers)], fault.duration_ms)
+        elif kind == "hide" and self.store.objects:
+            key = sorted(self.store.objects)[-1 - target % len(self.store.objects)]
+            self.store.hidden_until_ms[key] = self.world.now_ms + fault.duration_ms
+            self._hidden.add(key)
+            self.world.note("hide", key, fault.duration_ms)
+        elif kind == "retention":
+            for place in self.truth.places():
+                log = self.broker.log(place)
+                log.delete_before(log.last_stable * target // 20)
+
+    def _meet_producer(self, kind: str, hit: ProducerApplication, duration_ms: int) -> None:
+        if kind == "pause-producer":
+            self._paused_ms += duration_ms
+            hit.process.pause(duration_ms)
+            return
+        hit.process.kill()
+        self.history.dead.add(hit.process.name)
+        name = hit.process.name.partition(".")[0]
+        left = hit.left
+        self.world.after(duration_ms, lambda: self._start_producer(name, left))
+
+    def _meet_consumer(self, kind: str, hit: ConsumerProcess, duration_ms: int) -> None:
+        if kind == "pause-consumer":
+            hit.pause(duration_ms)
+            return
+        others = [
+            c
+            for c in self._consumers
+            if c is not hit and c.is_running and c.habits.group == hit.habits.group
+        ]
+        if kind == "leave-consumer":
+            if others and hit.is_running and not hit.inner.is_closed:
+                hit.close()
+            return
+        hit.kill()
+        group = hit.habits.group
+        self.world.after(duration_ms, lambda: self._start_consumer(group))
+
+    # --- watching -------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self.broker.look()
+        for group in self.broker.groups.values():
+            group.look(_SESSION_MS)
+        for application in self._applications:
+            self._check_memory(application)
+            self._check_fallback(application)
+        self.world.after(_LOOK_MS, self._look)
+
+    def _check_memory(self, application: ProducerApplication) -> None:
+        """Rule 6: what a producer has taken and not reported."""
+        if not application.process.is_alive:
+            return
+        held_bytes = self.history.unreported_bytes.get(application.process.name, 0)
+        limit_bytes = self._plan.queue_kbytes * 1024
+        if held_bytes > limit_bytes:
+            raise Violation(
+                f"{application.process.name} holds {held_bytes} bytes of records, "
+                f"{limit_bytes} are allowed"
+            )
+
+    def _check_fallback(self, application: ProducerApplication) -> None:
+        """Rule 11: what goes through Kafka because the store fails has its rate."""
+        process = application.process
+        sent_bytes = process.pipeline.counters["fallback_bytes"]
+        if not sent_bytes:
+            self._fallback_since_ms[process.name] = self.world.now_ms
+            return
+        since_ms = self._fallback_since_ms.setdefault(process.name, self.world.now_ms - _LOOK_MS)
+        elapsed_ms = self.world.now_ms - since_ms
+        bytes_per_second = self._plan.inline_bytes_per_second
+        # A tenth of a second may be drawn in advance, and the segment that begins in it.
+        limit_bytes = (elapsed_ms + 100) * bytes_per_second // 1000 + self._plan.message_bytes
+        if sent_bytes > limit_bytes:
+            raise Violation(
+                f"{process.name} has sent {sent_bytes} bytes through Kafka in {elapsed_ms} ms, at "
+                f"{bytes_per_second} a second"
+            )
+
+    def _wake_consumers(self, _what: object) -> None:
+        for consumer in self._consumers:
+            consumer.touch()
+
+    def _appended(
+        self, place: _Place, offset: int, messages: Sequence[SentMessage], visible_ms: int
+    ) -> None:
+        """Rule 1: the object of a notification is there before the notification is."""
+        for consumer in self._consumers:
+            if self.history.reading(consumer.name, place) is not None:
+                consumer.touch(visible_ms)
+        self.world.note("append", *place, offset, len(messages))
+        for message in messages:
+            key = self.truth.object_key_of(message)
+            if key is not None and key not in self.store.objects:
+                raise Violation(f"{place} has a notification of {key}, which is not stored")
+
+    # --- running --------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run to the end.
+
+        Raises:
+            Violation: A rule does not hold.
+        """
+        plan = self._plan
+        last_fault_ms = max((f.at_ms + f.duration_ms for f in plan.faults), default=0)
+        horizon_ms = START_MS + max(last_fault_ms, plan.span_ms)
+        self.world.run(horizon_ms, lambda: False)
+        self._heal()
+        stuck_ms = self.world.now_ms + _STUCK_MS
+        if not self.world.run(stuck_ms, self._is_produced):
+            left = [a.process.name for a in self._applications if not a.is_done]
+            raise Violation(f"producers {left} are stuck")
+        if not plan.is_transactional:
+            for application in self._applications:
+                if application.process.is_alive:
+                    application.probe(_PROBES)
+            if not self.world.run(self.world.now_ms + _STUCK_MS, self._is_produced):
+                raise Violation("producers are stuck after all was well again")
+        facts = {place: self.truth.facts(place) for place in self.truth.places()}
+        check_reports(self.history)
+        check_log(self.history, facts)
+        has_failures = any(sent.error is not None for sent in self.history.sent.values())
+        for place in self.truth.places():
+            check_sequences(place, self.truth.sequences(place), gaps=has_failures)
+        if self.store.overwritten:
+            raise Violation(f"{self.store.overwritten[0]} was written twice with other bytes")
+        check_deadlines(
+            self.history, self._reported_ms, plan.message_timeout_ms, _SLACK_MS + self._paused_ms
+        )
+        if not plan.faults and not plan.is_transactional and plan.queue_kbytes > 1000:
+            # Objects wait for one another: three are uploaded at once.
+            uploads_ms = len(self.store.objects) * _UPLOAD_MS[1] // _UPLOAD_THREADS
+            check_deadlines(
+                self.history, self._reported_ms, plan.interval_ms, _SLACK_MS + uploads_ms
+            )
+        self.world.run(self.world.now_ms + _TRANSACTION_MS + 1000, self._are_transactions_over)
+        facts = {place: self.truth.facts(place) for place in self.truth.places()}
+        check_transactions(self.history, facts)
+        readable = self._readable()
+        self._check_readings(readable)
+        stuck_ms = self.world.now_ms + _STUCK_MS
+        self._next_look_ms = 0
+        if not self.world.run(stuck_ms, partial(self._is_consumed, readable)):
+            raise Violation(f"consumers are stuck: {self._behind(readable)}")
+        self._check_readings(readable)
+        self._close_consumers()
+        if plan.expires:
+            self._check_expiry(readable)
+
+    def _check_expiry(self, readable: dict[_Place, list[Fact]]) -> None:
+        """Rule 9: what is gone after its expiry hour is passed over and counted."""
+        self.world.skip(_EXPIRY_MS)
+        self.store.expire(self.world.timestamp_ms())
+        group = "late"
+        self._start_consumer(group)
+        [consumer] = [c for c in self._consumers if c.habits.group == group]
+        consumer.wake()
+        gone = frozenset(self.store.deleted)
+        live = {
+            place: [fact for fact in facts if fact.object_key not in gone]
+            for place, facts in readable.items()
+        }
+        if not self.world.run(self.world.now_ms + _STUCK_MS, partial(self._is_consumed, live)):
+            raise Violation(f"a late consumer is stuck: {self._behind(live)}")
+        # What has expired behind the last live record is passed over, too.
+        self.world.run(self.world.now_ms + _STUCK_MS // 4, lambda: False)
+        late = [reading for reading in self.history.readings if reading.group == group]
+        starts = {place: self.broker.log(place).start for place in self.truth.places()}
+        check_readings(late, live, log_starts=starts)
+        expired = sum(
+            fact.object_key in gone and fact.kafka_offset >= starts[place]
+            for place, facts in readable.items()
+            for fact in facts
+        )
+        counted = consumer.consumption.stats()["expired_records"]
+        if counted != expired:
+            raise Violation(f"{expired} records have expired, the consumer has counted {counted}")
+        self._close_consumers()
+
+    def _heal(self) -> None:
+        now_ms = self.world.now_ms
+        for process in [a.process for a in self._applications] + list(self._consumers):
+            process.paused_until_ms = min(process.paused_until_ms, now_ms)
+        groups = {f"g{number}" for number in range(self._plan.groups)}
+        living = {c.habits.group for c in self._consumers if c.is_alive and not c.inner.is_closed}
+        for group in sorted(groups - living):
+            self._start_consumer(group)
+        for consumer in self._consumers:
+            if consumer.is_alive and not consumer.inner.is_closed:
+                consumer.wake()
+
+    def _is_produced(self) -> bool:
+        return all(application.is_done for application in self._applications)
+
+    def _are_transactions_over(self) -> bool:
+        return not any(self.broker.log(place).open_since for place in self.truth.places())
+
+    def _readable(self) -> dict[_Place, list[Fact]]:
+        is_committed = self._plan.isolation == "read_committed"
+        return {
+            place: self.truth.readable(place, is_committed=is_committed)
+            for place in self.truth.places()
+        }
+
+    def _may_miss(self) -> frozenset[str]:
+        hidden = self._hidden if self._plan.on_missing == "skip" else set[str]()
+        return frozenset(hidden | self.store.deleted)
+
+    def _check_readings(self, readable: dict[_Place, list[Fact]]) -> None:
+        check_readings(
+            self.history.readings,
+            readable,
+            may_miss=self._may_miss_objects(readable),
+            log_starts={place: self.broker.log(place).start for place in self.truth.places()},
+        )
+
+    def _may_miss_objects(self, readable: dict[_Place, list[Fact]]) -> frozenset[str]:
+        """With `skip`, what was missing, and what came with wrong bytes again and again."""
+        is_corrupted = any(fault.kind == "corrupt" for fault in self._plan.faults)
+        if self._plan.on_missing == "skip" and is_corrupted:
+            keys = (fact.object_key for facts in readable.values() for fact in facts)
+            return frozenset(key for key in keys if key is not None)
+        return self._may_miss()
+
+    def _may_pass(self, place: _Place, first: int, end: int) -> bool:
+        """Whether all that lies between may have been missing for a consumer that skips."""
+        facts = self.truth.readable(place, is_committed=self._plan.isolation == "read_committed")
+        may_miss = self._may_miss_objects({place: facts})
+        return all(fact.object_key in may_miss for fact in facts if first <= fact.offset < end)
+
+    def _told(self, name: str, place: _Place) -> int | None:
+        consumer = next((c for c in self._consumers if c.name == name), None)
+        return None if consumer is None else consumer.begins_at(place)
+
+    def _is_consumed(self, readable: dict[_Place, list[Fact]]) -> bool:
+        if self.world.now_ms < self._next_look_ms:
+            return False
+        self._next_look_ms = self.world.now_ms + _LOOK_MS
+        return not self._behind(readable)
+
+    def _behind(self, readable: dict[_Place, list[Fact]]) -> list[str]:
+        """Which partitions of which groups are not read to their end."""
+        behind: list[str] = []
+        living = [c for c in self._consumers if c.is_alive and not c.inner.is_closed]
+        for group in sorted({consumer.habits.group for consumer in living}):
+            for place, facts in readable.items():
+                start = self.broker.log(place).start
+                last = next((f for f in reversed(facts) if f.kafka_offset >= start), None)
+                if last is None:
+                    continue
+                members = [c for c in living if c.habits.group == group]
+                at = max((self._position(c, place) for c in members), default=-1)
+                if at <= last.offset:
+                    behind.append(f"{group} at {at} of {place}, not behind {last.offset}")
+        return behind
+
+    def _position(self, consumer: ConsumerProcess, place: _Place) -> int:
+        """How far a consumer has got: its position, or where it will begin."""
+        if self.history.reading(consumer.name, place) is None:
+            return -1
+        position = consumer.consumption.position_of(place)
+        if position >= 0:
+            return position
+        reading = self.history.reading(consumer.name, place)
+        if reading is not None and reading.start is not None:
+            return reading.start
+        offset, metadata, _ = consumer.inner.told.get(place, (-1, "", 0))
+        told = committed(offset, metadata)
+        return -1 if told is None else told
+
+    def _close_consumers(self) -> None:
+        for consumer in self._consumers:
+            if not consumer.is_alive or consumer.inner.is_closed:
+                continue
+            self.world.run(self.world.now_ms + _STUCK_MS, consumer.fetcher.is_idle)
+            consumer.close()
+            held = consumer.consumption.stats()["held_bytes"]
+            if held:
+                raise Violation(f"{consumer.name} holds {held} bytes of nothing")
+
+
+def committed(offset: int, metadata: str) -> int | None:
+    """See `committed_position`; None when nothing is committed."""
+    return None if offset < 0 else committed_position(offset, metadata)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(conf: tuple[tuple[str, Any], ...]) -> tuple[Settings, KafkaView]:
+    settings, kafka_conf = parse_settings(dict(conf), {})
+    return settings, KafkaView.parse(kafka_conf)
+
+
+def _settings_of(plan: Plan, route: str) -> tuple[Settings, KafkaView]:
+    conf: dict[str, Any] = {
+        "blobmsg.store.url": "memory://simulated",
+        "blobmsg.route": route,
+        "blobmsg.batch.size.bytes": plan.batch_bytes,
+        "blobmsg.batch.interval.ms": plan.interval_ms,
+        "blobmsg.prefetch.max.bytes": plan.prefetch_bytes,
+        "blobmsg.compression.type": plan.compression,
+        "blobmsg.on.missing": plan.on_missing,
+        "blobmsg.on.store.failure": "wait" if plan.fallback_ms < 0 else "inline",
+        "blobmsg.fallback.after.ms": max(0, plan.fallback_ms),
+        "blobmsg.inline.max.bytes.per.second": plan.inline_bytes_per_second,
+        "blobmsg.upload.threads": _UPLOAD_THREADS,
+        "blobmsg.fetch.threads": 3,
+        "blobmsg.cache.memory.bytes": 0,
+        "message.timeout.ms": plan.message_timeout_ms,
+        "message.max.bytes": plan.message_bytes,
+        "queue.buffering.max.kbytes": plan.queue_kbytes,
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": plan.commit_ms,
+        "isolation.level": plan.isolation,
+        "enable.auto.commit": plan.commits == "auto",
+        "group.id": "g",
+    }
+    if plan.is_transactional:
+        conf["transactional.id"] = "p"
+        conf["transaction.timeout.ms"] = _TRANSACTION_MS
+        conf["message.timeout.ms"] = min(plan.message_timeout_ms, _TRANSACTION_MS)
+    return _parsed(tuple(conf.items()))
+
+
+@contextmanager
+def _silence() -> Generator[None]:
+    """No log lines: a simulation breaks everything on purpose."""
+    logger = logging.getLogger("blobmsg")
+    before = logger.disabled, logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.disabled, level = before
+        logger.setLevel(level)
+
+
+def run_plan(plan: Plan) -> Outcome:
+    """Run a plan; a violation, or a defect that shows as an exception, is in the outcome."""
+    with _silence():
+        simulation: Simulation | None = None
+        violation = ""
+        try:
+            simulation = Simulation(plan)
+            simulation.run()
+        except Violation as broken:
+            violation = str(broken)
+        except Exception as defect:  # noqa: BLE001  (whatever it is, it is what was looked for)
+            violation = f"{type(defect).__name__}: {defect}"
+    if simulation is None:
+        return Outcome(plan, violation, "", 0, 0, [])
+    world = simulation.world
+    return Outcome(
+        plan=plan,
+        violation=violation,
+        digest=world.digest(),
+        records=len(simulation.history.sent),
+        virtual_ms=world.now_ms - START_MS,
+        trace=world.trace,
+    )

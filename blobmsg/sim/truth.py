@@ -1,0 +1,153 @@
+"""What is in the log, read from the log itself and the store: the checker's own reader.
+
+Uses the formats, none of the cores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from blobmsg.fetcher import decode_stored
+from blobmsg.format.notification import Limits, decode_notification, is_notification
+from blobmsg.sim.world import Violation
+
+if TYPE_CHECKING:
+    from blobmsg.sim.partition_log import PartitionLog, SentMessage
+    from blobmsg.sim.virtual_broker import VirtualBroker
+    from blobmsg.sim.virtual_store import VirtualStore
+
+__all__ = ["Fact", "Truth"]
+
+_Place = tuple[str, int]
+_BITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One record of the log.
+
+    Attributes:
+        offset: Its virtual offset, by DESIGN.md's formula.
+        kafka_offset: Of its notification.
+        key: Which record it is.
+        value: What it says.
+        timestamp_ms: When.
+        state: `plain`, `committed`, `aborted` or `open`.
+        object_key: Of its object; None: it came through Kafka.
+    """
+
+    offset: int
+    kafka_offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    state: str
+    object_key: str | None
+
+
+class Truth:
+    """The facts of all partitions, read as far as the log goes.
+
+    Args:
+        broker: Has the log.
+        store: Has the objects.
+    """
+
+    def __init__(self, broker: VirtualBroker, store: VirtualStore) -> None:
+        self._broker = broker
+        self._store = store
+        self._decoded: dict[tuple[_Place, int], list[tuple[bytes | None, bytes | None, int]]] = {}
+        self._keys: dict[tuple[_Place, int], str | None] = {}
+
+    def places(self) -> list[_Place]:
+        """All partitions."""
+        return [
+            (topic, partition)
+            for topic, logs in self._broker.topics.items()
+            for partition in range(len(logs))
+        ]
+
+    def facts(self, place: _Place) -> list[Fact]:
+        """All records of a partition, whatever became of their transactions."""
+        log = self._broker.log(place)
+        found: list[Fact] = []
+        for record in log.records:
+            if record.message is None:
+                continue
+            records = self._records(place, record.offset, record.message)
+            state = _state(log, record.offset)
+            first = ((record.offset + 1) << _BITS) - len(records)
+            object_key = self._keys[place, record.offset]
+            found += [
+                Fact(first + i, record.offset, key, value, timestamp_ms, state, object_key)
+                for i, (key, value, timestamp_ms) in enumerate(records)
+            ]
+        return found
+
+    def readable(self, place: _Place, *, is_committed: bool) -> list[Fact]:
+        """Those that a reader gets."""
+        if not is_committed:
+            return self.facts(place)
+        return [fact for fact in self.facts(place) if fact.state in ("plain", "committed")]
+
+    def object_key_of(self, message: SentMessage) -> str | None:
+        """The object that a message needs; None: it is no notification of one."""
+        headers = message.headers
+        if headers is None or not is_notification(headers, message.value):
+            return None
+        return decode_notification(message.value or b"", Limits()).key
+
+    def sequences(self, place: _Place) -> dict[bytes, list[int]]:
+        """The sequences of a partition's notifications in the order of the log, by producer."""
+        found: dict[bytes, list[int]] = {}
+        for record in self._broker.log(place).records:
+            message = record.message
+            if message is None or message.headers is None:
+                continue
+            if is_notification(message.headers, message.value):
+                notification = decode_notification(message.value or b"", Limits())
+                found.setdefault(notification.producer_id, []).append(notification.sequence)
+        return found
+
+    def _records(
+        self, place: _Place, offset: int, message: SentMessage
+    ) -> list[tuple[bytes | None, bytes | None, int]]:
+        known = self._decoded.get((place, offset))
+        if known is not None:
+            return known
+        records: list[tuple[bytes | None, bytes | None, int]] = []
+        headers = message.headers
+        if headers is None or not is_notification(headers, message.value):
+            records.append((message.key, message.value, message.timestamp_ms))
+            self._keys[place, offset] = None
+        else:
+            notification = decode_notification(message.value or b"", Limits())
+            self._keys[place, offset] = notification.key
+            data = notification.inline
+            if notification.key is not None:
+                data = self._store.objects.get(notification.key)
+            for part in notification.parts:
+                if data is None:
+                    raise Violation(f"the object of {place} at {offset} is not there")
+                segment = decode_stored(part, data, part.byte_range.start)
+                records += [
+                    (
+                        segment.keys(i) if segment.keys else None,
+                        segment.values(i) if segment.values else None,
+                        segment.timestamps_ms[i],
+                    )
+                    for i in range(segment.records)
+                ]
+        self._decoded[place, offset] = records
+        return records
+
+
+def _state(log: PartitionLog, offset: int) -> str:
+    record = log.records[offset]
+    if not record.is_transactional:
+        return "plain"
+    if log.is_aborted(record):
+        return "aborted"
+    since = log.open_since.get(record.producer[0])
+    return "open" if since is not None and offset >= since else "committed"

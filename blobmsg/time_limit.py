@@ -1,0 +1,31 @@
+"""How long a call of several steps may take: what is left of its time for the next one."""
+
+from __future__ import annotations
+
+import time
+
+__all__ = ["TimeLimit"]
+
+
+class TimeLimit:
+    """The time of one call.
+
+    Args:
+        timeout_s: Seconds from now on; negative: no limit.
+
+    Threads: any.
+    """
+
+    __slots__ = ("_deadline",)
+
+    def __init__(self, timeout_s: float) -> None:
+        self._deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
+
+    def rest_s(self) -> float:
+        """What is left, in seconds; negative: no limit."""
+        return -1.0 if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left."""
+        return self.rest_s() == 0

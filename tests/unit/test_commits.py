@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from blobmsg.commits import Commits
+from blobmsg.rare_log import RareLog
+
+if TYPE_CHECKING:
+    import pytest
+
+KEY = ("topic", 0)
+
+
+class SilentKafka:
+    """A consumer whose questions take all the time that they are given, on a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
+
+    def committed(self, partitions: list[Any], timeout: float) -> list[Any]:
+        del partitions
+        self.now_s += timeout
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def test_what_is_not_answered_is_not_asked_again_by_the_same_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A poll of 0.2 s took two: tests/chaos, a transaction that a killed process had left open.
+    kafka = SilentKafka(monkeypatch)
+    commits = Commits(kafka, threading.RLock(), RareLog(logging.getLogger("test").warning))
+    began_s = kafka.now_s
+
+    found, unresolved, refusals = commits.look_up([KEY])
+
+    assert (found, refusals) == ({}, [])
+    assert kafka.now_s - began_s < 1
+    assert unresolved[KEY] > kafka.now_s
