@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 
 from blobmsg import lab
+from tests.helpers.metadata import wait_until_all_know
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,7 +104,10 @@ def topic_factory(conf: Mapping[str, Any]) -> Callable[..., str]:
         unique = f"{name}-{uuid.uuid4().hex[:12]}"
         topic = NewTopic(unique, partitions, replicas, config=dict(config or {}))
         admin.create_topics([topic], operation_timeout=20)[unique].result(timeout=30)
-        wait_for_leaders(admin, unique, partitions)
+        if "security.protocol" in conf:
+            wait_for_leaders(admin, unique, partitions)
+        else:
+            wait_until_all_know(conf["bootstrap.servers"], unique, partitions)
         return unique
 
     return make_topic

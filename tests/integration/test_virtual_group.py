@@ -13,7 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 
 from tests.helpers.group_histories import VirtualGroupHistory, draw_group_history
-from tests.helpers.stack import wait_for_leaders
+from tests.helpers.metadata import wait_until_all_know
 from tests.helpers.stock_group import StockGroupHistory
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(900)
 def test_the_virtual_group_does_as_one_of_real_kafka(bootstrap: str) -> None:
     conf = {"bootstrap.servers": bootstrap}
     admin = AdminClient({**conf, "log_level": 0})
-    topics = _make_topics(admin)
+    topics = _make_topics(admin, bootstrap)
 
     def differences(seed: int) -> str:
         history = draw_group_history(seed)
@@ -101,7 +101,7 @@ def _virtual(seed: int) -> list[tuple[Step, View]]:
     return [(step, virtual.do(step)) for step in history.steps]
 
 
-def _make_topics(admin: AdminClient) -> list[str]:
+def _make_topics(admin: AdminClient, bootstrap: str) -> list[str]:
     """One for each history; a group's members read all partitions of theirs."""
     unique = uuid.uuid4().hex[:12]
     names = [f"group-{unique}-{seed}" for seed in range(HISTORIES)]
@@ -112,7 +112,7 @@ def _make_topics(admin: AdminClient) -> list[str]:
     )
     for name, size in zip(names, sizes, strict=True):
         made[name].result(timeout=60)
-        wait_for_leaders(admin, name, size)
+        wait_until_all_know(bootstrap, name, size)
     return names
 
 

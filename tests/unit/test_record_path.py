@@ -107,31 +107,34 @@ class Producing(threading.Thread):
 
 
 class Garbage:
-    """A cycle whose finalizer produces: the collector runs it wherever an object is made."""
+    """A cycle whose finalizer produces: the collector runs it wherever an object is made.
+
+    Thousands may be collected at once, on a thread that others wait for: it must be quick.
+    """
 
     def __init__(
-        self, running: RunningProducer, produced: list[bytes], living: dict[int, None]
+        self, running: RunningProducer, number: int, produced: set[bytes], living: set[int]
     ) -> None:
         self._myself = self
         self._running = running
+        self._number = number
         self._produced = produced
         self._living = living
-        living[id(self)] = None
+        living.add(number)
 
     def __del__(self) -> None:
-        value = b"9%08d" % len(self._produced) + bytes(50)
-        self._produced.append(value)
-        try:
+        value = b"9%08d" % self._number + bytes(50)
+        with suppress(BufferError):
             self._running.produce(value)
-        except BufferError:
-            self._produced.remove(value)
-        del self._living[id(self)]
+            self._produced.add(value)
+        self._living.remove(self._number)
 
 
 def test_threads_and_finalizers_produce_at_once(running: RunningProducer) -> None:
     threads = [Producing(running, source) for source in range(THREADS)]
-    of_finalizers: list[bytes] = []
-    living: dict[int, None] = {}
+    of_finalizers: set[bytes] = set()
+    living: set[int] = set()
+    numbers = itertools.count()
     thresholds = gc.get_threshold()
     gc.set_threshold(50, 2, 2)
     try:
@@ -139,7 +142,7 @@ def test_threads_and_finalizers_produce_at_once(running: RunningProducer) -> Non
             thread.start()
         while any(thread.is_alive() for thread in threads):
             for _ in range(20):
-                Garbage(running, of_finalizers, living)
+                Garbage(running, next(numbers), of_finalizers, living)
             running.serve(0.0005)
         for thread in threads:
             thread.join()
