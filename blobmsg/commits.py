@@ -1,6 +1,7 @@
-"""The group's committed positions: asked for, and committed explicitly, exact to the record.
+"""The group's positions, exact to the record: stored, committed, and asked for.
 
-A shell around `StoredPositions`. Decides when what can't be read is asked for again.
+A shell around `StoredPositions`. Decides when what can't be read is asked for again, and when it is
+time for the next automatic commit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable
 
-    from blobmsg.core.debatcher import FlowKey
+    from blobmsg.core.debatcher import Debatcher, FlowKey
+    from blobmsg.handout import Handout
+    from blobmsg.kafka_settings import KafkaView
     from blobmsg.rare_log import RareLog
 
 __all__ = ["RESOLVE_AGAIN_S", "Commits", "commit_entries", "partitions_of"]
@@ -48,9 +51,18 @@ class Commits:
 
     Args:
         inner: The stock consumer.
+        core: Knows the assigned partitions.
+        handout: Knows what the user has got.
+        view: The user's librdkafka settings that we interpret.
         lock: The consumer's; guards `positions`.
         log: Takes warnings.
+        on_commit: Hears of the synchronous commits that nobody asked for; must not raise. None: the
+            log hears of their errors.
         monotonic_s: The monotonic time in seconds.
+
+    Attributes:
+        is_automatic: Whether `enable.auto.commit` is on.
+        stores_automatically: Whether `enable.auto.offset.store` is on.
 
     Threads: any that may call the inner consumer; whoever uses `positions` holds the lock.
     """
@@ -58,14 +70,26 @@ class Commits:
     def __init__(
         self,
         inner: Any,
+        core: Debatcher,
+        handout: Handout,
+        view: KafkaView,
+        *,
         lock: threading.RLock,
         log: RareLog,
+        on_commit: Callable[[KafkaError | None, list[TopicPartition]], None] | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inner = inner
+        self._core = core
+        self._handout = handout
         self._lock = lock
         self._log = log
+        self._on_commit = on_commit
         self._monotonic_s = monotonic_s
+        self.is_automatic = view.enable_auto_commit
+        self.stores_automatically = view.enable_auto_offset_store
+        self._interval_s = view.auto_commit_interval_ms / 1000
+        self._next_commit = 0.0
         self.positions = StoredPositions()
 
     def look_up(
@@ -149,6 +173,77 @@ class Commits:
                     key = (answer.topic, answer.partition)
                     metadata = metadata_of.get(key, answer.metadata)
                     self.positions.committed(key, *position_of_commit(answer.offset, metadata))
+
+    # --- stored positions ---------------------------------------------------------------------
+
+    def store(self, key: FlowKey, position: int, metadata: str | None) -> None:
+        """Remember a position for the next commit.
+
+        Raises:
+            KafkaException: `_STATE` when the partition is not assigned.
+        """
+        with self._lock:
+            if key not in self._core.flows:
+                raise KafkaException(
+                    KafkaError(KafkaError._STATE, f"{key[0]} [{key[1]}] is not assigned")
+                )
+            self.positions.store(key, position, metadata)
+
+    def stored_changes(self, keys: Iterable[FlowKey]) -> list[CommitEntry]:
+        """What a commit of these partitions contains now."""
+        with self._lock:
+            wanted = [key for key in keys if key in self._core.flows]
+            if self.stores_automatically:
+                for key, position in self._handout.positions(wanted).items():
+                    if position is None:
+                        position = self._core.flows[key].position_before_seek
+                    if position is not None:
+                        self.positions.store(key, position)
+            return self.positions.changed(wanted)
+
+    def commit_stored(self, keys: Iterable[FlowKey], *, asynchronous: bool) -> None:
+        """Commit what changed; nobody waits for it, so `on_commit` hears of it, or the log."""
+        entries = self.stored_changes(keys)
+        if not entries:
+            return
+        try:
+            answers = self.commit(entries, asynchronous=asynchronous)
+        except KafkaException as error:
+            self._tell(error.args[0], [])
+        else:
+            if answers is not None:
+                self._tell(None, answers)
+
+    def _tell(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        if self._on_commit is None:
+            self.tell_log(error, partitions)
+        else:
+            self._on_commit(error, partitions)
+
+    def tell_log(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        """Log what a commit that nobody waits for was answered, if it is an error."""
+        if error is not None and error.code() != KafkaError._NO_OFFSET:
+            self._log(f"commit failed: {error}", cause="commit")
+        for partition in partitions:
+            if partition.error is not None:
+                place = f"{partition.topic} [{partition.partition}]"
+                self._log(f"commit of {place} failed: {partition.error}", cause=place)
+
+    def commit_when_due(self, keys: Callable[[], Iterable[FlowKey]]) -> None:
+        """Commit what is stored if the interval for it is over.
+
+        Args:
+            keys: Gives the assigned partitions.
+        """
+        if not self._interval_s:
+            return
+        now = self._monotonic_s()
+        if now < self._next_commit:
+            return
+        is_first = self._next_commit == 0.0
+        self._next_commit = now + self._interval_s
+        if not is_first:
+            self.commit_stored(keys(), asynchronous=True)
 
 
 def commit_entries(

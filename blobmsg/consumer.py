@@ -148,6 +148,9 @@ class BlobConsumer(_ConsumerBase):
             on_commit=None if self.__callbacks.on_commit is None else weakly(self.__tell_commit),
         )
         self.__poll = self.__consumption.poll
+        self.__assignment = self.__consumption.assignment
+        self.__commits = self.__consumption.commits
+        self.__failures = self.__consumption.failures
         self.__inner = inner
         self.__fetcher.start()
         _open.add(self)
@@ -170,7 +173,7 @@ class BlobConsumer(_ConsumerBase):
         return callbacks
 
     def __call_user(self, callback: Callable[..., Any] | None, *arguments: Any) -> None:
-        with self.__consumption.keeping_failures():
+        with self.__failures.keeping():
             if callback is not None:
                 with ctrl_c_comes_through():
                     callback(*arguments)
@@ -185,22 +188,22 @@ class BlobConsumer(_ConsumerBase):
         self.__call_user(self.__callbacks.throttle_cb, event)
 
     def __on_statistics(self, text: str) -> None:
-        with self.__consumption.keeping_failures():
+        with self.__failures.keeping():
             self.__statistics.take(text)
             if self.__callbacks.stats_cb is not None:
                 text = with_own_statistics(text, self.__own_statistics())
         self.__call_user(self.__callbacks.stats_cb, text)
 
     def __on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        with self.__consumption.keeping_failures():
+        with self.__failures.keeping():
             if error is None:
-                self.__consumption.commits.confirmed(partitions)
+                self.__commits.confirmed(partitions)
             if self.__callbacks.on_commit is None:
-                self.__consumption.commit_failed(error, partitions)  # as the inner client would log
+                self.__commits.tell_log(error, partitions)  # as the inner client would log
             self.__tell_commit(error, partitions)
 
     def __tell_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        with self.__consumption.keeping_failures():
+        with self.__failures.keeping():
             translated = [to_user(partition) for partition in partitions]
             self.__call_user(self.__callbacks.on_commit, error, translated)
 
@@ -252,8 +255,8 @@ class BlobConsumer(_ConsumerBase):
         self.__was_assigned = False
         self.__call_user(self.__on_assign_by_user, self, partitions)
         if not self.__was_assigned:  # also when it raised, as stock does
-            with self.__consumption.keeping_failures():
-                self.__consumption.assign(partitions, is_incremental=self.__is_cooperative)
+            with self.__failures.keeping():
+                self.__assignment.assign(partitions, is_incremental=self.__is_cooperative)
 
     def __on_revoked(self, _inner: object, partitions: list[TopicPartition]) -> None:
         self.__give_up(partitions, self.__on_revoke_by_user, is_lost=False)
@@ -273,7 +276,7 @@ class BlobConsumer(_ConsumerBase):
     ) -> None:
         """A rebalance takes partitions."""
         call_user = partial(self.__call_user, callback, self, partitions)
-        self.__consumption.give_up(partitions, call_user, is_lost=is_lost)
+        self.__assignment.give_up(partitions, call_user, is_lost=is_lost)
 
     def unsubscribe(self) -> None:
         """Leave the group."""
@@ -300,20 +303,20 @@ class BlobConsumer(_ConsumerBase):
     def __assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
         check_partitions(partitions)
         self.__check_offsets(partitions)
-        self.__consumption.assign(partitions, is_incremental=is_incremental)
+        self.__assignment.assign(partitions, is_incremental=is_incremental)
         self.__was_assigned = True
 
     def unassign(self) -> None:
         """Read nothing."""
         self.__check_usable()
-        self.__consumption.unassign(None)
+        self.__assignment.unassign(None)
         self.__was_assigned = True
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
         """Stop reading these partitions."""
         self.__check_usable()
         check_partitions(partitions)
-        self.__consumption.unassign(partitions)
+        self.__assignment.unassign(partitions)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read now."""
@@ -407,7 +410,6 @@ class BlobConsumer(_ConsumerBase):
             raise TypeError(f"commit() got an unexpected keyword argument {next(iter(former))!r}")
         if message is not None and offsets is not None:
             raise ValueError("message and offsets are mutually exclusive")
-        consumption = self.__consumption
         if message is not None:
             place = behind(message, "commit")
             entries = commit_entries([] if place is None else [place])
@@ -416,7 +418,7 @@ class BlobConsumer(_ConsumerBase):
             self.__check_offsets(offsets)
             entries = commit_entries(offsets)
         else:
-            entries = consumption.stored_changes(consumption.keys())
+            entries = self.__commits.stored_changes(self.__assignment.keys())
         if not entries and offsets is None:
             # As stock, `on_commit` or an exception says that there is nothing: the inner consumer,
             # where nothing is ever stored, does. A fenced one says that it is fenced.
@@ -425,7 +427,7 @@ class BlobConsumer(_ConsumerBase):
                 return None
             text = "Commit failed: Local: No offset stored"
             raise KafkaException(KafkaError(KafkaError._NO_OFFSET, text))
-        answers = consumption.commits.commit(entries, asynchronous=asynchronous)
+        answers = self.__commits.commit(entries, asynchronous=asynchronous)
         return None if answers is None else [to_user(answer) for answer in answers]
 
     def store_offsets(
@@ -453,7 +455,7 @@ class BlobConsumer(_ConsumerBase):
         else:
             check_partitions(offsets)
             partitions = offsets
-        if self.__consumption.stores_automatically:
+        if self.__commits.stores_automatically:
             raise KafkaException(
                 KafkaError(
                     KafkaError._INVALID_ARG,
@@ -468,7 +470,7 @@ class BlobConsumer(_ConsumerBase):
         self.__check_offsets(known)
         for entry, partition in zip(commit_entries(known), known, strict=True):
             key = (entry.topic, entry.partition)
-            self.__consumption.store(key, partition.offset, partition.metadata)
+            self.__commits.store(key, partition.offset, partition.metadata)
 
     def committed(
         self, partitions: list[TopicPartition], timeout: float = -1
@@ -500,19 +502,19 @@ class BlobConsumer(_ConsumerBase):
         check_partition(partition)
         if self.__is_assigned(partition):
             self.__check_offsets([partition])
-        self.__consumption.seek(partition)
+        self.__assignment.seek(partition)
 
     def pause(self, partitions: list[TopicPartition]) -> None:
         """Hand out nothing of these partitions until `resume`."""
         self.__check_usable()
         check_partitions(partitions)
-        self.__consumption.pause(partitions, is_paused=True)
+        self.__assignment.pause(partitions, is_paused=True)
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         """Go on with these partitions."""
         self.__check_usable()
         check_partitions(partitions)
-        self.__consumption.pause(partitions, is_paused=False)
+        self.__assignment.pause(partitions, is_paused=False)
 
     def get_watermark_offsets(
         self, partition: TopicPartition, timeout: float = -1, cached: bool = False
@@ -561,7 +563,7 @@ class BlobConsumer(_ConsumerBase):
         return reader
 
     def __is_assigned(self, partition: TopicPartition) -> bool:
-        assigned = self.__consumption.keys()
+        assigned = self.__assignment.keys()
         return (partition.topic, partition.partition) in assigned
 
     def __check_offsets(self, partitions: list[TopicPartition]) -> None:
@@ -633,10 +635,10 @@ class BlobConsumer(_ConsumerBase):
                 self.__unusable = _CLOSED
                 _open.discard(self)
                 self.__release()
-        self.__consumption.raise_callback_failures()
+        self.__failures.raise_first()
 
     def __release(self) -> None:
-        self.__consumption.forget(self.__consumption.keys())
+        self.__assignment.forget(self.__assignment.keys())
         self.__fetcher.stop(_STOP_TIMEOUT_S)
         self.__stores.close()
         if self.__cache_bytes:

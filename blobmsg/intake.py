@@ -5,6 +5,7 @@ Translates for the debatcher; decides nothing.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from blobmsg.clock import Clock
+    from blobmsg.handout import Handout
 
 __all__ = ["Intake"]
 
@@ -35,6 +37,8 @@ class Intake:
 
     Args:
         core: Takes them.
+        handout: Takes errors for the user that belong to no assigned partition, or to one whose
+            position is not known yet.
         unresolved: Partitions of which nothing is taken, for their position is not known yet.
         clock: Time.
         record_max_bytes: `blobmsg.record.max.bytes`; segments up to 4 times of it are read.
@@ -43,6 +47,7 @@ class Intake:
     Attributes:
         is_fenced: Whether Kafka has fenced the inner consumer, or it has failed fatally for another
             reason: it loses its partitions then.
+        received: What came and is not taken yet; added to by `append` and `extend`, without a lock.
 
     Threads: under the consumer's lock.
     """
@@ -50,6 +55,7 @@ class Intake:
     def __init__(
         self,
         core: Debatcher,
+        handout: Handout,
         unresolved: Container[FlowKey],
         clock: Clock,
         record_max_bytes: int,
@@ -57,6 +63,7 @@ class Intake:
         tells_ends: bool,
     ) -> None:
         self._core = core
+        self._handout = handout
         self._unresolved = unresolved
         self._tells_ends = tells_ends
         self._clock = clock
@@ -68,14 +75,25 @@ class Intake:
             ("notifications", "inline_segments", "plain_records", "damaged"), 0
         )
         self.is_fenced = False
+        self.received: deque[Any] = deque()  # an exception before it is taken must not lose it
 
-    def take(self, message: Any) -> Message | None:
-        """Take a message of the inner consumer.
+    def take_all(self) -> None:
+        """Take what has come."""
+        while self.received:
+            error = self._take(self.received[0])
+            if error is not None:
+                self._handout.add_errors([error])
+            self.received.popleft()
 
-        Returns:
-            An error for the user that belongs to no assigned partition, or to one whose position is
-            not known yet; else None.
-        """
+    def drop(self, key: FlowKey) -> None:
+        """Drop what came of a partition before a seek or revocation."""
+        if self.received:
+            kept = [m for m in self.received if (m.topic(), m.partition()) != key]
+            self.received.clear()
+            self.received.extend(kept)
+
+    def _take(self, message: Any) -> Message | None:
+        """Take one; the error, if it is one for the user that nothing waits before."""
         error = message.error()
         topic, partition = message.topic(), message.partition()
         flow = self._core.flows.get((topic, partition))

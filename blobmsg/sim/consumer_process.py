@@ -198,14 +198,14 @@ class ConsumerProcess(Process):
     # --- callbacks of the inner consumer, as `BlobConsumer` has them ----------------------------
 
     def _on_commit(self, error: KafkaError | None, partitions: list[Any]) -> None:
-        with self.consumption.keeping_failures():
+        with self.consumption.failures.keeping():
             if error is None:
                 self.consumption.commits.confirmed(partitions)
 
     def _on_assigned(self, _inner: object, partitions: list[TopicPartition]) -> None:
         self.inner.told.clear()
-        with self.consumption.keeping_failures():
-            self.consumption.assign(partitions, is_incremental=False)
+        with self.consumption.failures.keeping():
+            self.consumption.assignment.assign(partitions, is_incremental=False)
         for partition in partitions:
             self._history.began(
                 self.habits.group, self.name, (partition.topic, partition.partition), None
@@ -214,7 +214,7 @@ class ConsumerProcess(Process):
     def _on_taken(self, _inner: object, partitions: list[TopicPartition], *, is_lost: bool) -> None:
         failed_before = self.inner.failed_commits
         is_expelled = self.inner.is_expelled  # others may commit by now
-        self.consumption.give_up(partitions, lambda: None, is_lost=is_lost)
+        self.consumption.assignment.give_up(partitions, lambda: None, is_lost=is_lost)
         is_settled = self.inner.failed_commits == failed_before and not is_expelled
         for partition in partitions:
             place = (partition.topic, partition.partition)
@@ -299,10 +299,10 @@ class ConsumerProcess(Process):
             return
         consumption = self.consumption
         if commits == "stored":
-            entries = consumption.stored_changes(consumption.keys())
+            entries = consumption.commits.stored_changes(consumption.assignment.keys())
         else:
             last = {(m.topic(), m.partition()): m for m in messages if m.error() is None}
-            owned = set(consumption.keys())
+            owned = set(consumption.assignment.keys())
             entries = commit_entries(
                 [
                     TopicPartition(topic, partition, message.offset() + 1)
@@ -325,19 +325,21 @@ class ConsumerProcess(Process):
         topic, partition = reading.place
         if offset >> _BITS < self._broker.log(reading.place).start:
             return
-        self.consumption.seek(TopicPartition(topic, partition, offset))
+        self.consumption.assignment.seek(TopicPartition(topic, partition, offset))
         self._history.began(self.habits.group, self.name, reading.place, offset)
 
     def _pause(self) -> None:
         if self._paused:
             paused, self._paused = sorted(self._paused), set()
-            self.consumption.pause([TopicPartition(*place) for place in paused], is_paused=False)
+            self.consumption.assignment.pause(
+                [TopicPartition(*place) for place in paused], is_paused=False
+            )
             return
-        keys = self.consumption.keys()
+        keys = self.consumption.assignment.keys()
         if keys:
             place = self._rng.choice(keys)
             self._paused.add(place)
-            self.consumption.pause([TopicPartition(*place)], is_paused=True)
+            self.consumption.assignment.pause([TopicPartition(*place)], is_paused=True)
 
     def wake(self) -> None:
         """Pause nothing any more: the end of a run waits for all records."""
@@ -367,8 +369,6 @@ class ConsumerProcess(Process):
     def close(self) -> None:
         """Leave the group, as `BlobConsumer.close`."""
         self.consumption.close(commits_first=False)
-        self.consumption.forget(self.consumption.keys())
+        self.consumption.assignment.forget(self.consumption.assignment.keys())
         self.world.note("close", self.name)
-        failures = self.consumption.callback_failures
-        if failures:
-            raise failures[0]
+        self.consumption.failures.raise_first()

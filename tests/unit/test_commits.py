@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.commits import Commits
+from blobmsg.core.debatcher import Debatcher
+from blobmsg.handout import Handout
+from blobmsg.kafka_settings import KafkaView
 from blobmsg.rare_log import RareLog
 
 if TYPE_CHECKING:
@@ -34,7 +37,14 @@ def test_what_is_not_answered_is_not_asked_again_by_the_same_poll(
 ) -> None:
     # A poll of 0.2 s took two: tests/chaos, a transaction that a killed process had left open.
     kafka = SilentKafka(monkeypatch)
-    commits = Commits(kafka, threading.RLock(), RareLog(logging.getLogger("test").warning))
+    core = Debatcher(
+        prefetch_max_bytes=1, fetch_slots=1, max_section_bytes=1, gather_ms=0,
+        skips_missing=False, skips_expired=False,
+    )  # fmt: skip
+    commits = Commits(
+        kafka, core, Handout(core), KafkaView.parse({}),
+        lock=threading.RLock(), log=RareLog(logging.getLogger("test").warning),
+    )  # fmt: skip
     began_s = kafka.now_s
 
     found, unresolved, refusals = commits.look_up([KEY])

@@ -67,7 +67,7 @@ def test_revoked_partitions_are_committed_and_forgotten(
     private(consumer, "on_revoked")(None, [TopicPartition(TOPIC, 0)])
 
     assert [(entry.partition, entry.kafka_offset) for entry in committed] == [(0, 5)]
-    assert private(consumer, "consumption").keys() == []
+    assert private(consumer, "consumption").assignment.keys() == []
 
 
 def test_lost_partitions_are_forgotten_but_not_committed(
@@ -78,13 +78,13 @@ def test_lost_partitions_are_forgotten_but_not_committed(
     private(consumer, "on_lost")(None, [TopicPartition(TOPIC, 0)])
 
     assert committed == []
-    assert private(consumer, "consumption").keys() == []
+    assert private(consumer, "consumption").assignment.keys() == []
 
 
 def test_a_timeout_of_none_is_refused_even_while_a_record_is_ready(
     consumer: BlobConsumer,
 ) -> None:
-    private(consumer, "consumption")._loose.append(Message(TOPIC, 0, 1))
+    private(consumer, "consumption")._handout.add_errors([Message(TOPIC, 0, 1)])
 
     with pytest.raises(TypeError, match="must be real number"):
         consumer.poll(None)  # type: ignore[arg-type]

@@ -144,7 +144,7 @@ def consumption_of(kafka: Kafka, *, assigns: bool = True, **conf: Any) -> Consum
         kafka, fetcher, settings, KafkaView.parse(kafka_conf), clock, on_error=lambda _: None
     )
     if assigns:
-        consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
+        consumption.assignment.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
     return consumption
 
 
@@ -186,10 +186,16 @@ def test_what_was_polled_survives_an_exception_of_the_next_call() -> None:
     assert values(consumption.consume(5, 1.0)) == [0, 1, 2, 3, 4]
 
 
+def callbacks_raise(consumption: Consumption, *failures: BaseException) -> None:
+    for failure in failures:
+        with consumption.failures.keeping():
+            raise failure
+
+
 def test_a_callbacks_exception_surfaces_after_what_came_with_it_is_safe() -> None:
     kafka = Kafka(3)
     consumption = consumption_of(kafka)
-    consumption.callback_failures.append(ValueError("a callback"))
+    callbacks_raise(consumption, ValueError("a callback"))
 
     with pytest.raises(ValueError, match="a callback"):
         consumption.poll(1.0)
@@ -214,7 +220,7 @@ def test_an_error_of_the_member_is_handed_out_before_what_follows_from_it() -> N
 
 def test_ctrl_c_of_a_callback_surfaces_before_what_others_raised() -> None:
     consumption = consumption_of(Kafka(1))
-    consumption.callback_failures.extend([ValueError("a"), KeyboardInterrupt(), ValueError("b")])
+    callbacks_raise(consumption, ValueError("a"), KeyboardInterrupt(), ValueError("b"))
 
     with pytest.raises(KeyboardInterrupt):
         consumption.poll(1.0)
@@ -228,7 +234,7 @@ def test_what_an_interrupted_consume_gathered_is_neither_lost_nor_committed(
     kafka = Kafka(3)
     consumption = consumption_of(kafka)
     gathered = consumption.consume(2, 1.0)
-    consumption.commit_stored(consumption.keys(), asynchronous=False)
+    consumption.commits.commit_stored(consumption.assignment.keys(), asynchronous=False)
     kafka.records.extend(Message(TOPIC, 0, offset, value=b"%d" % offset) for offset in (3, 4))
     # The next service raises when three of the ten wanted are gathered.
     original = consumption._wait
@@ -241,12 +247,12 @@ def test_what_an_interrupted_consume_gathered_is_neither_lost_nor_committed(
     monkeypatch.setattr(consumption, "_wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         consumption.consume(10, 5.0)
-    consumption.commit_stored(consumption.keys(), asynchronous=False)
+    consumption.commits.commit_stored(consumption.assignment.keys(), asynchronous=False)
 
     assert values(gathered) == [0, 1]
     assert set(kafka.committed_offsets) == {(0, 2)}
     assert values(consumption.consume(3, 1.0)) == [2, 3, 4]
-    consumption.commit_stored(consumption.keys(), asynchronous=False)
+    consumption.commits.commit_stored(consumption.assignment.keys(), asynchronous=False)
     assert kafka.committed_offsets[-1] == (0, 5)
 
 
@@ -255,8 +261,8 @@ def test_progress_before_a_seek_stays_stored() -> None:
     consumption = consumption_of(kafka)
     consumption.consume(4, 1.0)
 
-    consumption.seek(TopicPartition(TOPIC, 0, 1 << 20))
-    consumption.commit_stored(consumption.keys(), asynchronous=False)
+    consumption.assignment.seek(TopicPartition(TOPIC, 0, 1 << 20))
+    consumption.commits.commit_stored(consumption.assignment.keys(), asynchronous=False)
 
     assert kafka.committed_offsets == [(0, 4)]
 
@@ -266,7 +272,7 @@ def test_a_new_assignment_commits_what_it_replaces() -> None:
     consumption = consumption_of(kafka)
     consumption.consume(4, 1.0)
 
-    consumption.assign([TopicPartition(TOPIC, 0, 4 << 20)], is_incremental=False)
+    consumption.assignment.assign([TopicPartition(TOPIC, 0, 4 << 20)], is_incremental=False)
 
     assert kafka.committed_offsets == [(0, 4)]
 
@@ -278,7 +284,7 @@ def test_a_seek_in_a_callback_drops_what_was_polled_before_it() -> None:
     def seek() -> None:
         kafka.on_consume = lambda: None
         kafka.records.clear()  # librdkafka gives nothing older than the seek
-        consumption.seek(TopicPartition(TOPIC, 0, 7 * FULL))
+        consumption.assignment.seek(TopicPartition(TOPIC, 0, 7 * FULL))
         kafka.records.append(Message(TOPIC, 0, 7, value=b"7"))
 
     kafka.on_consume = seek
@@ -295,7 +301,7 @@ def test_a_seek_in_a_callback_drops_what_that_consume_had_gathered(
 
     def seeks_once(deadline: float) -> bool:
         if not kafka.sought and not kafka.records:
-            consumption.seek(TopicPartition(TOPIC, 0, 7 * FULL))
+            consumption.assignment.seek(TopicPartition(TOPIC, 0, 7 * FULL))
             kafka.records.append(Message(TOPIC, 0, 7, value=b"7"))
         return original(deadline)
 
@@ -320,9 +326,9 @@ def test_what_a_seek_drops_of_an_interrupted_consume_is_not_committed(
         with pytest.raises(KeyboardInterrupt):
             consumption.consume(10, 1.0)  # has gathered the other three
 
-    consumption.seek(TopicPartition(TOPIC, 0, 0))
+    consumption.assignment.seek(TopicPartition(TOPIC, 0, 0))
 
-    (change,) = consumption.stored_changes([(TOPIC, 0)])
+    (change,) = consumption.commits.stored_changes([(TOPIC, 0)])
     assert change.kafka_offset == 1
 
 
@@ -332,7 +338,7 @@ def test_a_position_is_behind_what_poll_handed_out_whatever_it_has_read_ahead() 
         assert values([polled(consumption)]) == [number]
         assert consumption.position_of((TOPIC, 0)) == (number + 1) * FULL
         assert consumption.stats()["records"] == number + 1
-        (change,) = consumption.stored_changes([(TOPIC, 0)])
+        (change,) = consumption.commits.stored_changes([(TOPIC, 0)])
         assert change.kafka_offset == number + 1
 
 
@@ -352,7 +358,7 @@ def test_a_position_is_behind_what_nobody_sees_once_all_is_handed_out() -> None:
     assert consumption.poll(0.5) is None
 
     assert consumption.position_of((TOPIC, 0)) == 9 * FULL
-    (change,) = consumption.stored_changes([(TOPIC, 0)])
+    (change,) = consumption.commits.stored_changes([(TOPIC, 0)])
     assert (change.kafka_offset, change.metadata) == (9, None)
 
 
@@ -415,7 +421,7 @@ def test_what_was_read_ahead_is_not_handed_out_by_a_member_that_was_fenced() -> 
     messages = consumption.consume(10, 0.5)
 
     assert [message.error() for message in messages] == [fenced]
-    assert consumption.keys() == []
+    assert consumption.assignment.keys() == []
 
 
 def test_a_seek_takes_back_what_was_read_ahead() -> None:
@@ -425,11 +431,11 @@ def test_a_seek_takes_back_what_was_read_ahead() -> None:
     assert values([polled(consumption)]) == [0]
     assert consumption.stats()["records"] == 1
 
-    consumption.seek(TopicPartition(TOPIC, 0, 9 * FULL))
+    consumption.assignment.seek(TopicPartition(TOPIC, 0, 9 * FULL))
 
     assert consumption.stats()["records"] == 1
     assert consumption.poll(0.0) is None
-    (change,) = consumption.stored_changes([(TOPIC, 0)])
+    (change,) = consumption.commits.stored_changes([(TOPIC, 0)])
     assert (change.kafka_offset, change.metadata) == (3, "blobmsg1:4")
 
 
@@ -523,27 +529,27 @@ def test_a_paused_partition_hands_out_nothing_that_was_taken_before(
     partition = TopicPartition(TOPIC, 0)
     behind = consumption.position_of((TOPIC, 0))
 
-    consumption.pause([partition], is_paused=True)
+    consumption.assignment.pause([partition], is_paused=True)
     assert consumption.poll(0.0) is None
     assert consumption.consume(5, 0.2) == []
     assert consumption.position_of((TOPIC, 0)) == behind
 
-    consumption.pause([partition], is_paused=False)
+    consumption.assignment.pause([partition], is_paused=False)
     assert values(consumption.consume(5, 0.2)) == list(range(behind // FULL, 4))
 
 
 def _given_up_by_unassign(consumption: Consumption) -> None:
-    consumption.unassign(None)
-    consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
+    consumption.assignment.unassign(None)
+    consumption.assignment.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
 
 
 def _given_up_by_assign(consumption: Consumption) -> None:
-    consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
+    consumption.assignment.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=False)
 
 
 def _given_up_by_rebalance(consumption: Consumption) -> None:
-    consumption.give_up([TopicPartition(TOPIC, 0)], lambda: None, is_lost=True)
-    consumption.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=True)
+    consumption.assignment.give_up([TopicPartition(TOPIC, 0)], lambda: None, is_lost=True)
+    consumption.assignment.assign([TopicPartition(TOPIC, 0, 0)], is_incremental=True)
 
 
 WAYS_TO_GIVE_UP = [_given_up_by_unassign, _given_up_by_assign, _given_up_by_rebalance]
@@ -572,14 +578,14 @@ def test_a_pause_of_the_user_outlives_the_assignment_as_in_stock(
     kafka = Kafka(20)
     consumption = consumption_of(kafka)
     assert values(consumption.consume(1, 1.0)) == [0]
-    consumption.pause([TopicPartition(TOPIC, 0)], is_paused=True)
+    consumption.assignment.pause([TopicPartition(TOPIC, 0)], is_paused=True)
 
     given_up(consumption)
 
     assert kafka.paused == {0}
     kafka.records.extend(Message(TOPIC, 0, offset, value=b"%d" % offset) for offset in range(3))
     assert consumption.consume(1, 0.1) == []
-    consumption.pause([TopicPartition(TOPIC, 0)], is_paused=False)
+    consumption.assignment.pause([TopicPartition(TOPIC, 0)], is_paused=False)
     assert kafka.paused == set()
     assert values(consumption.consume(3, 1.0)) == [0, 1, 2]
 
@@ -591,7 +597,7 @@ def test_a_pause_of_the_user_outlives_the_assignment_as_in_stock(
 def asks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing waits until it is asked for again."""
     monkeypatch.setattr("blobmsg.commits.RESOLVE_AGAIN_S", 0.0)
-    monkeypatch.setattr("blobmsg.consumption.RESOLVE_AGAIN_S", 0.0)
+    monkeypatch.setattr("blobmsg.assignment.RESOLVE_AGAIN_S", 0.0)
     monkeypatch.setattr("blobmsg.commits._REFUSED_AGAIN_S", 0.0)
 
 
@@ -604,7 +610,9 @@ def test_a_committed_offset_that_can_not_be_read_holds_back_its_own_partition_al
         [answer(0, 5), answer(1, OFFSET_INVALID, error=not_now), answer(2, OFFSET_INVALID)]
     )
 
-    consumption.assign([TopicPartition(TOPIC, n) for n in range(3)], is_incremental=False)
+    consumption.assignment.assign(
+        [TopicPartition(TOPIC, n) for n in range(3)], is_incremental=False
+    )
 
     assert kafka.paused == {1}
     assert kafka.sought == []
@@ -622,7 +630,7 @@ def test_no_answer_about_committed_offsets_is_asked_for_again() -> None:
     timed_out = KafkaException(KafkaError(KafkaError._TIMED_OUT))
     kafka.committed_answers.extend([timed_out, timed_out, [answer(0, OFFSET_INVALID)]])
 
-    consumption.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
+    consumption.assignment.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
     assert kafka.paused == {0}
     consumption._service(0)
     assert kafka.paused == {0}
@@ -653,7 +661,7 @@ def test_a_refused_unassign_leaves_a_pause_for_memory_as_it_is(
     assert values(consumption.consume(1, 1.0)) == [0]
 
     with pytest.raises(KafkaException):
-        consumption.unassign([TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 7)])
+        consumption.assignment.unassign([TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 7)])
 
     assert kafka.paused == {0}
     assert values(consumption.consume(19, 1.0)) == list(range(1, 20))
@@ -665,9 +673,9 @@ def test_behind_a_refused_assign_nothing_is_handed_out_as_in_stock() -> None:
     assert values(consumption.consume(1, 1.0)) == [0]
 
     with pytest.raises(KafkaException):
-        consumption.assign([TopicPartition(TOPIC, 0, 0)] * 2, is_incremental=False)
+        consumption.assignment.assign([TopicPartition(TOPIC, 0, 0)] * 2, is_incremental=False)
 
-    assert consumption.keys() == []
+    assert consumption.assignment.keys() == []
     assert consumption.consume(1, 0.1) == []
 
 
@@ -679,9 +687,11 @@ def test_what_both_have_paused_and_the_user_resumes_in_on_revoke_is_not_paused_a
     consumption = consumption_of(kafka)
     place = [TopicPartition(TOPIC, 0)]
     assert values(consumption.consume(1, 1.0)) == [0]
-    consumption.pause(place, is_paused=True)
+    consumption.assignment.pause(place, is_paused=True)
 
-    consumption.give_up(place, lambda: consumption.pause(place, is_paused=False), is_lost=False)
+    consumption.assignment.give_up(
+        place, lambda: consumption.assignment.pause(place, is_paused=False), is_lost=False
+    )
 
     assert kafka.paused == set()
 
@@ -692,7 +702,9 @@ def test_a_seek_in_on_revoke_whose_position_is_not_known_leaves_no_pause() -> No
     kafka.committed_answers.append(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
     place = TopicPartition(TOPIC, 0, OFFSET_STORED)
 
-    consumption.give_up([place], lambda: consumption.seek(place), is_lost=False)
+    consumption.assignment.give_up(
+        [place], lambda: consumption.assignment.seek(place), is_lost=False
+    )
 
     assert kafka.paused == set()
 
@@ -701,7 +713,7 @@ def test_a_partition_paused_until_its_position_is_known_is_read_when_it_is_assig
     kafka = Kafka(0)
     consumption = consumption_of(kafka, assigns=False)
     kafka.committed_answers.append(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-    consumption.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
+    consumption.assignment.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
     assert kafka.paused == {0}
 
     _given_up_by_rebalance(consumption)
@@ -716,7 +728,9 @@ def test_a_commit_of_a_later_version_is_said_and_healed_and_other_partitions_go_
     kafka.committed_answers.append([answer(0, 0), answer(1, 9, "blobmsg2:something")])
     kafka.committed_answers.append([answer(1, 9, "blobmsg1:2")])
 
-    consumption.assign([TopicPartition(TOPIC, n) for n in range(2)], is_incremental=False)
+    consumption.assignment.assign(
+        [TopicPartition(TOPIC, n) for n in range(2)], is_incremental=False
+    )
     assert kafka.paused == {1}
     problem, record = consumption.consume(2, 1.0)
 
@@ -742,7 +756,7 @@ def test_committed_offsets_that_nobody_may_read_are_an_error_for_the_user(
         KafkaException(denied) if is_whole_answer else [answer(0, OFFSET_INVALID, error=denied)]
     )
 
-    consumption.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
+    consumption.assignment.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
 
     (problem,) = consumption.consume(1, 1.0)
     error = problem.error()
@@ -756,7 +770,7 @@ def test_an_error_of_a_partition_whose_committed_offset_is_not_known_is_handed_o
     kafka = Kafka(0)
     consumption = consumption_of(kafka, assigns=False)
     kafka.committed_answers.extend([KafkaException(KafkaError(KafkaError._TIMED_OUT))] * 20)
-    consumption.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
+    consumption.assignment.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
     for code in (KafkaError._PARTITION_EOF, KafkaError._AUTO_OFFSET_RESET):
         kafka.records.append(Message(TOPIC, 0, 0, error=KafkaError(code)))
 
@@ -778,7 +792,7 @@ def test_automatic_commits_that_fail_are_logged(
         gone = KafkaError(KafkaError.ILLEGAL_GENERATION)
         kafka.commit_answers.append([answer(0, OFFSET_INVALID, error=gone)])
 
-    consumption.commit_stored(consumption.keys(), asynchronous=False)
+    consumption.commits.commit_stored(consumption.assignment.keys(), asynchronous=False)
 
     (line,) = caplog.messages
     assert line.startswith("commit")
@@ -790,9 +804,9 @@ def test_a_seek_while_the_committed_offset_is_not_known_replaces_it() -> None:
     kafka = Kafka(0)
     consumption = consumption_of(kafka, assigns=False)
     kafka.committed_answers.append(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-    consumption.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
+    consumption.assignment.assign([TopicPartition(TOPIC, 0)], is_incremental=False)
 
-    consumption.seek(TopicPartition(TOPIC, 0, 3 * FULL))
+    consumption.assignment.seek(TopicPartition(TOPIC, 0, 3 * FULL))
     kafka.records.append(Message(TOPIC, 0, 3, value=b"3"))
 
     assert kafka.sought == [(0, 3)]
@@ -807,7 +821,7 @@ def test_a_seek_to_what_is_committed_waits_until_that_is_known() -> None:
     kafka.committed_answers.append(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
     kafka.committed_answers.append([answer(0, 9)])
 
-    consumption.seek(TopicPartition(TOPIC, 0, OFFSET_STORED))
+    consumption.assignment.seek(TopicPartition(TOPIC, 0, OFFSET_STORED))
     assert kafka.paused == {0}
     assert consumption.consume(1, 0) == []  # the record from before the seek
 
@@ -857,7 +871,9 @@ def test_expired_objects_are_logged_once_per_partition_and_all_counted(
 ) -> None:
     kafka = Kafka(0)
     consumption = consumption_of(kafka, assigns=False)
-    consumption.assign([TopicPartition(TOPIC, n, 0) for n in range(2)], is_incremental=False)
+    consumption.assignment.assign(
+        [TopicPartition(TOPIC, n, 0) for n in range(2)], is_incremental=False
+    )
     expired = type(EXPIRED)(EXPIRED.kind, KafkaError(KafkaError._AUTO_OFFSET_RESET, "too late"))
     now_ms = consumption._clock.now_ms()
     for flow in consumption._core.flows.values():

@@ -1,0 +1,325 @@
+"""Which partitions a consumer reads, from where on, and which of them are paused.
+
+A shell around the debatcher: tells it and the inner consumer of what a user or a rebalance says.
+Decides nothing about order or memory.
+
+A partition is paused in the inner consumer while the user has paused it, while memory is short, and
+while its committed position is not known. It is resumed when none of these holds any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
+
+from blobmsg.commits import RESOLVE_AGAIN_S
+from blobmsg.core.offsets import to_kafka
+from blobmsg.interrupts import ctrl_c_waits
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable
+
+    from blobmsg.callback_failures import CallbackFailures
+    from blobmsg.commits import Commits
+    from blobmsg.core.debatcher import Debatcher, FlowKey
+    from blobmsg.handout import Handout
+    from blobmsg.intake import Intake
+
+__all__ = ["Assignment"]
+
+
+class Assignment:
+    """The partitions of one consumer.
+
+    Args:
+        inner: The stock consumer.
+        core: Reads them.
+        intake: Has what came of them and is not taken yet.
+        handout: Has what was taken of them and is not the user's yet.
+        commits: Knows the group's positions.
+        unresolved: Partitions whose committed position is not known yet, and when to ask for it
+            again; filled here, read by others.
+        failures: Keeps what may not be raised inside the inner consumer.
+        service_lock: Lets one thread at a time talk to the inner consumer; first.
+        lock: Guards the cores; second.
+        monotonic_s: The monotonic time in seconds.
+
+    Threads: any.
+    """
+
+    def __init__(
+        self,
+        inner: Any,
+        core: Debatcher,
+        intake: Intake,
+        handout: Handout,
+        commits: Commits,
+        unresolved: dict[FlowKey, float],
+        failures: CallbackFailures,
+        *,
+        service_lock: threading.RLock,
+        lock: threading.RLock,
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        self._inner = inner
+        self._core = core
+        self._intake = intake
+        self._handout = handout
+        self._commits = commits
+        self._unresolved = unresolved
+        self._failures = failures
+        self._service_lock = service_lock
+        self._lock = lock
+        self._monotonic_s = monotonic_s
+        # As librdkafka, which keeps a pause until a resume, whoever has the partition meanwhile.
+        self._paused_by_user: set[FlowKey] = set()
+
+    def keys(self) -> list[FlowKey]:
+        """The assigned partitions."""
+        with self._lock:
+            return list(self._core.flows)
+
+    # --- given --------------------------------------------------------------------------------
+
+    def assign(self, partitions: list[TopicPartition], *, is_incremental: bool) -> None:
+        """Read these partitions from the positions given or committed.
+
+        Args:
+            partitions: With virtual offsets; invalid and stored ones are looked up.
+            is_incremental: Add to the assignment instead of replacing it.
+        """
+        with self._service_lock, ctrl_c_waits():
+            if not is_incremental and self._commits.is_automatic:
+                self._commits.commit_stored(self.keys(), asynchronous=False)  # of what is replaced
+            starts, unresolved = self._starts_of(partitions)
+            inner_partitions = [
+                TopicPartition(p.topic, p.partition, to_kafka(offset))
+                for p, offset in zip(partitions, starts, strict=True)
+            ]
+            try:
+                if is_incremental:
+                    self._inner.incremental_assign(inner_partitions)
+                else:
+                    self._inner.assign(inner_partitions)
+            except KafkaException:
+                self.forget_lost()  # librdkafka may have unassigned all before it refused
+                raise
+            with self._lock:
+                paused_for_us = [] if is_incremental else self._forget(list(self._core.flows))
+                for partition, start in zip(partitions, starts, strict=True):
+                    key = (partition.topic, partition.partition)
+                    self._core.assigned(key, start if start >= 0 else None)
+                    if key in self._paused_by_user:
+                        self._core.paused_by_user(key, is_paused=True)
+                self._unresolved.update(unresolved)
+            if paused_for_us:
+                self._inner.resume(paused_for_us)
+            if unresolved:
+                self._inner.pause([TopicPartition(*key) for key in unresolved])
+
+    def _starts_of(
+        self, partitions: list[TopicPartition]
+    ) -> tuple[list[int], dict[FlowKey, float]]:
+        """The virtual offset at which each partition begins; looks up what is not explicit.
+
+        Returns:
+            The offsets; and of what could not be looked up (OFFSET_STORED), when to ask again.
+        """
+        unknown = [
+            (p.topic, p.partition)
+            for p in partitions
+            if p.offset in (OFFSET_INVALID, OFFSET_STORED)
+        ]
+        found, unresolved = self._look_up(unknown) if unknown else ({}, {})
+        starts: list[int] = []
+        for partition in partitions:
+            key = (partition.topic, partition.partition)
+            starts.append(OFFSET_STORED if key in unresolved else found.get(key, partition.offset))
+        return starts, unresolved
+
+    def _look_up(self, keys: list[FlowKey]) -> tuple[dict[FlowKey, int], dict[FlowKey, float]]:
+        found, unresolved, refusals = self._commits.look_up(keys)
+        with self._lock:
+            self._handout.add_errors(refusals)
+        return found, unresolved
+
+    def resolve_again(self) -> None:
+        """Ask again for committed positions that did not come at assignment."""
+        now = self._monotonic_s()
+        keys = [key for key, again_at in self._unresolved.items() if now >= again_at]
+        if not keys:
+            return
+        found, unresolved = self._look_up(keys)
+        self._unresolved.update(unresolved)
+        for key, position in found.items():
+            if position >= 0:
+                try:
+                    self._inner.seek(TopicPartition(*key, to_kafka(position)))
+                except KafkaException:  # its own look-up has not come to an end yet
+                    self._unresolved[key] = self._monotonic_s() + RESOLVE_AGAIN_S
+                    continue
+            with self._lock:
+                flow = self._core.flows[key]
+                self._core.sought(key, position if position >= 0 else None)
+                del self._unresolved[key]
+            if not flow.is_paused_by_user:
+                self._inner.resume([TopicPartition(*key)])
+
+    # --- taken away ---------------------------------------------------------------------------
+
+    def unassign(self, partitions: list[TopicPartition] | None) -> None:
+        """Stop reading these partitions (None: all), committing what is stored first."""
+        with self._service_lock, ctrl_c_waits():
+            with self._lock:
+                keys = (
+                    list(self._core.flows)
+                    if partitions is None
+                    else [(p.topic, p.partition) for p in partitions]
+                )
+            if self._commits.is_automatic:
+                self._commits.commit_stored(keys, asynchronous=False)
+            if partitions is None:
+                self._inner.unassign()
+            else:
+                self._inner.incremental_unassign(
+                    [TopicPartition(p.topic, p.partition) for p in partitions]
+                )
+            self._let_go(keys)
+
+    def give_up(
+        self, partitions: list[TopicPartition], call_user: Callable[[], None], *, is_lost: bool
+    ) -> None:
+        """A rebalance takes partitions: stop, user's callback, commit, drop; then it unassigns.
+
+        Args:
+            partitions: Those that are taken.
+            call_user: Runs the user's callback; must not raise.
+            is_lost: They belong to another member already, so nothing is committed.
+        """
+        keys = [(p.topic, p.partition) for p in partitions]
+        with self._failures.keeping():
+            self.stop_delivery(partitions)
+        call_user()
+        with self._failures.keeping():
+            if self._commits.is_automatic and not is_lost:
+                self._commits.commit_stored(keys, asynchronous=False)
+        with self._failures.keeping():
+            self._let_go(keys)
+
+    def stop_delivery(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing more of partitions that are about to be revoked."""
+        with self._lock:
+            for partition in partitions:
+                key = (partition.topic, partition.partition)
+                if key in self._core.flows:
+                    self._core.paused_by_user(key, is_paused=True)
+                self._handout.pause(key)
+
+    def forget_lost(self) -> None:
+        """Drop what the inner consumer has lost without a callback, after a fatal error say."""
+        assigned: list[TopicPartition] = self._inner.assignment()
+        kept = {(place.topic, place.partition) for place in assigned}
+        lost = [key for key in self.keys() if key not in kept]
+        self._let_go(lost)
+
+    def _let_go(self, keys: Iterable[FlowKey]) -> None:
+        """Drop partitions that are given up, and resume what of them is paused only for us.
+
+        Behind the inner call, which may refuse, and behind the user's callback, who may resume what
+        was paused by both.
+        """
+        with self._lock:
+            paused_for_us = self._forget(keys)
+        if paused_for_us:
+            self._inner.resume(paused_for_us)
+
+    def forget(self, keys: Iterable[FlowKey]) -> None:
+        """Drop partitions and all that was read ahead of them; the inner consumer is closed."""
+        with self._lock:
+            self._forget(keys)
+
+    def _forget(self, keys: Iterable[FlowKey]) -> list[TopicPartition]:
+        """Drop partitions.
+
+        Returns:
+            Those that the inner consumer has paused only for us. librdkafka keeps a pause when the
+            partition is assigned again.
+        """
+        paused_for_us: list[TopicPartition] = []
+        for key in keys:
+            flow = self._core.flows.get(key)
+            is_paused = flow is not None and (flow.is_paused_by_us or key in self._unresolved)
+            if is_paused and key not in self._paused_by_user:
+                paused_for_us.append(TopicPartition(*key))
+            self._core.revoked(key)
+            self._intake.drop(key)
+            self._handout.forget(key)
+            self._commits.positions.forget(key)
+            self._unresolved.pop(key, None)
+        return paused_for_us
+
+    # --- moved, paused ------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition) -> None:
+        """Go on at another virtual offset of an assigned partition."""
+        key = (partition.topic, partition.partition)
+        with self._service_lock, ctrl_c_waits():
+            (start,), unresolved = self._starts_of([partition])
+            self._inner.seek(TopicPartition(*key, to_kafka(start)))  # raises if it is not assigned
+            with self._lock:
+                flow = self._core.flows[key]
+                self._handout.drop(key)
+                self._intake.drop(key)
+                self._core.sought(key, start if start >= 0 else None)
+                was_unresolved = self._unresolved.pop(key, None) is not None
+                self._unresolved.update(unresolved)
+            if unresolved:
+                self._inner.pause([TopicPartition(*key)])
+            elif was_unresolved and not flow.is_paused_by_user:
+                self._inner.resume([TopicPartition(*key)])
+
+    def pause(self, partitions: list[TopicPartition], *, is_paused: bool) -> None:
+        """Stop or go on with some assigned partitions."""
+        with self._service_lock, ctrl_c_waits():
+            if is_paused:
+                self._inner.pause(partitions)
+            with self._lock:
+                resumed: list[TopicPartition] = []
+                for partition in partitions:
+                    key = (partition.topic, partition.partition)
+                    flow = self._core.flows.get(key)
+                    if not is_paused:
+                        self._paused_by_user.discard(key)
+                    if flow is None:
+                        resumed.append(partition)  # stock says what is wrong with it
+                        continue
+                    if is_paused:
+                        self._paused_by_user.add(key)
+                    self._core.paused_by_user(key, is_paused=is_paused)
+                    if not flow.is_paused_by_us and key not in self._unresolved:
+                        resumed.append(partition)
+                    if is_paused:
+                        self._handout.pause(key)
+                    else:
+                        self._handout.resume(key)
+            if not is_paused and resumed:
+                self._inner.resume(resumed)
+
+    def pause_for_memory(self) -> None:
+        """Pause and resume what the core asks for."""
+        with self._lock:
+            pauses, resumes = self._core.take_pauses()
+        if pauses:
+            self._inner.pause([TopicPartition(*key) for key in pauses])
+        with self._lock:
+            wanted = [
+                key
+                for key in resumes
+                if (flow := self._core.flows.get(key)) is not None
+                and not flow.is_paused_by_user
+                and key not in self._unresolved
+            ]
+        if wanted:
+            self._inner.resume([TopicPartition(*key) for key in wanted])
