@@ -6,7 +6,7 @@ Decides only what an application decides: how often it polls, when it commits, s
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from blobmsg.sim.world import Process, Violation
 if TYPE_CHECKING:
     from blobmsg.config import Settings
     from blobmsg.core.debatcher import FetchSection
+    from blobmsg.core.positions import CommitEntry
     from blobmsg.kafka_settings import KafkaView
     from blobmsg.sim.history import History
     from blobmsg.sim.network import Network
@@ -50,6 +51,8 @@ class ConsumerHabits:
         poll_ms: The longest pause between two polls.
         seek_share: How often it seeks, of its polls.
         pause_share: How often it pauses a partition.
+        is_cooperative: How its group rebalances.
+        revoke_share: How often it commits when it hears that partitions are taken.
     """
 
     group: str
@@ -59,6 +62,8 @@ class ConsumerHabits:
     poll_ms: int
     seek_share: float
     pause_share: float
+    is_cooperative: bool
+    revoke_share: float
 
 
 class VirtualFetcher:
@@ -170,6 +175,7 @@ class ConsumerProcess(Process):
             is_committed=habits.isolation == "read_committed",
             reads_from=view.auto_offset_reset,
             on_commit=self._on_commit,
+            is_cooperative=habits.is_cooperative,
         )
         fetcher: Any = self.fetcher
         clock: Any = self
@@ -203,9 +209,12 @@ class ConsumerProcess(Process):
                 self.consumption.commits.confirmed(partitions)
 
     def _on_assigned(self, _inner: object, partitions: list[TopicPartition]) -> None:
-        self.inner.told.clear()
+        for partition in partitions:
+            self.inner.told.pop((partition.topic, partition.partition), None)
         with self.consumption.failures.keeping():
-            self.consumption.assignment.assign(partitions, is_incremental=False)
+            self.consumption.assignment.assign(
+                partitions, is_incremental=self.habits.is_cooperative
+            )
         for partition in partitions:
             self._history.began(
                 self.habits.group, self.name, (partition.topic, partition.partition), None
@@ -214,7 +223,8 @@ class ConsumerProcess(Process):
     def _on_taken(self, _inner: object, partitions: list[TopicPartition], *, is_lost: bool) -> None:
         failed_before = self.inner.failed_commits
         is_expelled = self.inner.is_expelled  # others may commit by now
-        self.consumption.assignment.give_up(partitions, lambda: None, is_lost=is_lost)
+        call_user = partial(self._hear_of_revocation, partitions)
+        self.consumption.assignment.give_up(partitions, call_user, is_lost=is_lost)
         is_settled = self.inner.failed_commits == failed_before and not is_expelled
         for partition in partitions:
             place = (partition.topic, partition.partition)
@@ -293,6 +303,18 @@ class ConsumerProcess(Process):
         offset, metadata, start = self.inner.told.get(place, (OFFSET_INVALID, "", 0))
         return start << _BITS if offset < 0 else committed_position(offset, metadata)
 
+    def _hear_of_revocation(self, partitions: list[TopicPartition]) -> None:
+        """What `on_revoke` does: commit what it has, as most applications do."""
+        if self._rng.random() >= self.habits.revoke_share:
+            return
+        readings = [self._history.reading(self.name, (p.topic, p.partition)) for p in partitions]
+        last = [r for r in readings if r is not None and r.records]
+        if last:
+            self._send_commit(
+                commit_entries([TopicPartition(*r.place, r.records[-1][0] + 1) for r in last]),
+                asynchronous=False,
+            )
+
     def _commit(self, messages: list[Any]) -> None:
         commits = self.habits.commits
         if commits == "auto" or self._rng.random() < 0.5:
@@ -310,10 +332,12 @@ class ConsumerProcess(Process):
                     if (topic, partition) in owned
                 ]
             )
-        if not entries:
-            return
+        if entries:
+            self._send_commit(entries, asynchronous=commits == "async")
+
+    def _send_commit(self, entries: list[CommitEntry], *, asynchronous: bool) -> None:
         with contextlib.suppress(KafkaException):
-            consumption.commits.commit(entries, asynchronous=commits == "async")
+            self.consumption.commits.commit(entries, asynchronous=asynchronous)
 
     def _seek(self) -> None:
         """Go back to a record that was read before, of any partition that it has."""
@@ -343,15 +367,7 @@ class ConsumerProcess(Process):
 
     def wake(self) -> None:
         """Pause nothing any more: the end of a run waits for all records."""
-        self.habits = ConsumerHabits(
-            self.habits.group,
-            self.habits.commits,
-            self.habits.isolation,
-            self.habits.most_records,
-            self.habits.poll_ms,
-            0.0,
-            0.0,
-        )
+        self.habits = replace(self.habits, seek_share=0.0, pause_share=0.0)
         if self._paused:
             self._pause()
 

@@ -135,6 +135,7 @@ class InnerConsumer:
         is_committed: `isolation.level` is `read_committed`.
         reads_from: `auto.offset.reset`.
         on_commit: Hears the answers of commits that nobody waits for.
+        is_cooperative: It keeps its partitions in a rebalance, but for those that others get.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class InnerConsumer:
         is_committed: bool,
         reads_from: str,
         on_commit: Callable[[KafkaError | None, list[Any]], None],
+        is_cooperative: bool = False,
     ) -> None:
         self._process = process
         self._world = process.world
@@ -159,6 +161,7 @@ class InnerConsumer:
         self._is_committed = is_committed
         self._reads_from = reads_from
         self._on_commit = on_commit
+        self._is_cooperative = is_cooperative
         self._member: GroupMember | None = None
         self._topics: Sequence[str] = ()
         self._callbacks: dict[str, Callable[[Any, list[TopicPartition]], None]] = {}
@@ -219,19 +222,41 @@ class InnerConsumer:
             self._join()
         elif member.name not in self._group.members:
             # Which callback it is was settled when librdkafka heard that it has to give up.
-            self._give_up("revoke" if member.has_heard else "lost")
+            has_heard = member.has_heard and not self._is_cooperative
+            self._give_up("revoke" if has_heard else "lost")
             self._member = None
             self._join()
         elif self._group.is_preparing:
             if not member.has_joined:
-                self._give_up("revoke")
-                if member.name in self._group.members:
-                    self._is_waiting = True
-                    self._group.join(member)
+                if not self._is_cooperative:
+                    self._give_up("revoke")
+                self._join_again(member)
         elif self._is_waiting and member.generation == self._group.generation:
             self._is_waiting = False
-            self._given = list(member.assignment)
-            self._callbacks["assign"](self, [TopicPartition(*place) for place in self._given])
+            if self._is_cooperative:
+                self._take_over(member)
+            else:
+                self._given = list(member.assignment)
+                self._callbacks["assign"](self, _partitions(self._given))
+
+    def _take_over(self, member: GroupMember) -> None:
+        """Give up what others get, begin what is new, and join again if anything was given up."""
+        owned = self._given or []
+        taken = [place for place in owned if place not in member.assignment]
+        added = [place for place in member.assignment if place not in owned]
+        if taken:
+            self._callbacks["revoke"](self, _partitions(taken))
+            self.incremental_unassign(_partitions(taken))
+        self._given = list(member.assignment)
+        self._callbacks["assign"](self, _partitions(added))
+        if taken:
+            self._join_again(member)
+
+    def _join_again(self, member: GroupMember) -> None:
+        if member.name in self._group.members:  # a callback may have taken its time
+            member.owned = list(self._given or ())
+            self._is_waiting = True
+            self._group.join(member)
 
     @property
     def _is_behind_join(self) -> bool:
@@ -253,7 +278,7 @@ class InnerConsumer:
 
     def _give_up(self, callback: str) -> None:
         if self._given is not None:
-            taken = [TopicPartition(*place) for place in self._given]
+            taken = _partitions(self._given)
             self._given = None
             self._callbacks[callback](self, taken)
         self._positions.clear()
@@ -441,3 +466,7 @@ class InnerConsumer:
         self.is_closed = True
         if self._member is not None:
             self._group.leave(self._member.name)
+
+
+def _partitions(places: Iterable[_Place]) -> list[TopicPartition]:
+    return [TopicPartition(*place) for place in places]

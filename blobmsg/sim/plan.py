@@ -78,6 +78,8 @@ class Plan:
         inline_bytes_per_second: `blobmsg.inline.max.bytes.per.second`.
         message_bytes: `message.max.bytes`.
         expires: At the end all objects expire, and a new group reads what is left.
+        is_cooperative: Rebalances take from members only what others get.
+        revoke_share: How often consumers commit when they hear that partitions are taken from them.
         faults: What goes wrong.
     """
 
@@ -110,6 +112,8 @@ class Plan:
     inline_bytes_per_second: int
     message_bytes: int
     expires: bool
+    is_cooperative: bool
+    revoke_share: float
     faults: tuple[Fault, ...]
 
 
@@ -168,5 +172,7 @@ def draw_plan(seed: int, records: int | None = None) -> Plan:
         inline_bytes_per_second=rng.choice((2000, 50_000, 5 << 20)),
         message_bytes=rng.choice((1_000_000, 8000)),
         expires=rng.random() < 0.1,
+        is_cooperative=rng.random() < 0.4,
+        revoke_share=rng.choice((0.0, 0.0, 0.5)),
         faults=tuple(sorted(faults, key=lambda fault: fault.at_ms)),
     )

@@ -167,6 +167,8 @@ class Simulation:
             self._rng.choice((5, 30, 150)),
             plan.seek_share,
             plan.pause_share,
+            plan.is_cooperative,
+            plan.revoke_share,
         )
         self._consumers.append(
             ConsumerProcess(

@@ -85,6 +85,7 @@ class GroupMember:
         is_reachable: Whether its process sends heartbeats now.
 
     Attributes:
+        owned: The partitions that it keeps while it joins again; a cooperative member says so.
         has_joined: In the rebalance that is under way.
         is_leaving: It leaves when that rebalance is over.
         has_heard: A heartbeat has told it of that rebalance, whether its application polls or not.
@@ -94,6 +95,7 @@ class GroupMember:
         self.name = name
         self.topics = topics
         self.is_reachable = is_reachable
+        self.owned: list[_Place] = []
         self.has_joined = False
         self.is_leaving = False
         self.has_heard = False
@@ -102,7 +104,7 @@ class GroupMember:
         self.unreachable_since_ms: int | None = None
 
 
-def by_range(partition: int, partitions: int, members: int, _generation: int) -> int:
+def by_range(partition: int, partitions: int, members: int, _turn: int) -> int:
     """As librdkafka's `range`, its default: neighbours, and the first members have one more."""
     share, more = divmod(partitions, members)
     of_larger = more * (share + 1)
@@ -111,16 +113,20 @@ def by_range(partition: int, partitions: int, members: int, _generation: int) ->
     return more + (partition - of_larger) // share
 
 
-def by_turns_that_move(partition: int, _partitions: int, members: int, generation: int) -> int:
-    """One after the other, and others in each generation.
+def by_turns_that_move(partition: int, _partitions: int, members: int, turn: int) -> int:
+    """One after the other, and others in each turn.
 
     No assignor of Kafka's: member ids are random there, so that a partition may go to any member.
     """
-    return (partition + generation) % members
+    return (partition + turn) % members
 
 
 class Group:
-    """A consumer group; eager rebalances.
+    """A consumer group; all members are eager, or all are cooperative.
+
+    A cooperative member keeps what it has while it joins again. What the assignor gives to another
+    one is nobody's in that generation: the member gives it up and joins again, and with the next
+    generation the other one has it.
 
     Args:
         broker: Its cluster.
@@ -131,6 +137,8 @@ class Group:
         committed_by: The number of that commit, among all.
         members: By id.
         generation: Counts the assignments.
+        turn: Counts those that follow from members who came or went, and not from what a
+            cooperative one gave up.
         is_preparing: Members must give up their partitions and join again.
     """
 
@@ -141,11 +149,13 @@ class Group:
         self.committed_by: dict[_Place, int] = {}
         self.members: dict[str, GroupMember] = {}
         self.generation = 0
+        self.turn = 0
         self.is_preparing = False
         self._begun_ms = 0
 
     def join(self, member: GroupMember) -> None:
         """A member joins, for the first time or again."""
+        self.turn += member.name not in self.members
         self.members[member.name] = member
         self.prepare()
         member.has_joined = True
@@ -160,6 +170,7 @@ class Group:
             member.is_leaving = True
         elif self.members.pop(name, None) is not None:
             self._broker.world.note("leave", self.name, name)
+            self.turn += 1
             self.prepare()
             self.assign_if_complete()
             if not self.members:
@@ -194,12 +205,18 @@ class Group:
             readers = [member for member in members if topic in member.topics]
             partitions = self._broker.partitions_of(topic)
             for partition in range(partitions):
-                number = self._broker.assignor(partition, partitions, len(readers), self.generation)
-                readers[number].assignment.append((topic, partition))
+                number = self._broker.assignor(partition, partitions, len(readers), self.turn)
+                if self._may_have(readers[number], (topic, partition), members):
+                    readers[number].assignment.append((topic, partition))
         self._broker.world.note("generation", self.name, self.generation, len(members))
         for member in members:
             if member.is_leaving:
                 self.leave(member.name)
+
+    @staticmethod
+    def _may_have(member: GroupMember, place: _Place, members: Sequence[GroupMember]) -> bool:
+        """Whether nobody else has to give it up first."""
+        return not any(other is not member and place in other.owned for other in members)
 
     def look(self, session_timeout_ms: int) -> None:
         """Expel members that were not heard of for too long."""

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from blobmsg.sim.virtual_broker import by_range
+from blobmsg.sim.inner_consumer import InnerConsumer
+from blobmsg.sim.network import Network
+from blobmsg.sim.virtual_broker import VirtualBroker, by_range
+from blobmsg.sim.world import Process, World
 from tests.helpers.group_histories import GroupHistory, Step, View, VirtualGroupHistory
+
+if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
 
 
 def _carry_out(*steps: Step) -> View:
@@ -51,3 +60,77 @@ def test_a_commit_behind_a_join_is_of_an_old_generation() -> None:
 
     assert view["outcome"] == "ILLEGAL_GENERATION"
     assert view["group"][0] == "PREPARING_REBALANCING"
+
+
+class CooperativeGroup:
+    """Members of one group that polls all the time; who hears what, in order."""
+
+    def __init__(self, partitions: int) -> None:
+        self._world = World("cooperative")
+        self._broker = VirtualBroker(self._world)
+        self._broker.create_topic("t", partitions)
+        self.members: dict[str, InnerConsumer] = {}
+        self.heard: list[tuple[str, str, list[int]]] = []
+
+    def join(self, name: str) -> None:
+        member = self.members[name] = InnerConsumer(
+            Process(self._world, name), self._broker, Network(self._world, (1, 2)), group="g",
+            member=name, is_committed=True, reads_from="earliest",
+            on_commit=lambda _error, _partitions: None, is_cooperative=True,
+        )  # fmt: skip
+        member.subscribe(
+            ["t"],
+            on_assign=partial(self._on_assign, name),
+            on_revoke=partial(self._hear, name, "revoke"),
+            on_lost=partial(self._hear, name, "lost"),
+        )
+
+    def _hear(self, name: str, what: str, _inner: Any, partitions: list[TopicPartition]) -> None:
+        self.heard.append((name, what, [place.partition for place in partitions]))
+
+    def _on_assign(self, name: str, inner: Any, partitions: list[TopicPartition]) -> None:
+        self._hear(name, "assign", inner, partitions)
+        inner.incremental_assign(partitions)
+        in_hands = [p.partition for m in self.members.values() for p in m.assignment()]
+        assert len(in_hands) == len(set(in_hands)), "two members read a partition"
+
+    def run(self) -> None:
+        def poll() -> None:
+            for member in self.members.values():
+                member.poll()
+            self._world.after(10, poll)
+
+        poll()
+        self._world.run(self._world.now_ms + 10_000, lambda: False)
+
+
+def test_a_cooperative_member_gives_up_only_what_another_one_gets_and_that_before() -> None:
+    group = CooperativeGroup(partitions=4)
+    group.join("a")
+    group.run()
+    group.heard.clear()
+
+    group.join("b")
+    group.run()
+
+    assert [event for event in group.heard if event[2]] == [
+        ("a", "revoke", [2, 3]),
+        ("b", "assign", [2, 3]),
+    ]
+    assert [p.partition for p in group.members["a"].assignment()] == [0, 1]
+
+
+def test_what_a_cooperative_member_leaves_behind_comes_to_those_that_stay() -> None:
+    group = CooperativeGroup(partitions=4)
+    group.join("a")
+    group.join("b")
+    group.run()
+    group.heard.clear()
+
+    group.members["b"].close()
+    group.run()
+
+    assert [event for event in group.heard if event[2]] == [
+        ("b", "revoke", [2, 3]),
+        ("a", "assign", [2, 3]),
+    ]
