@@ -73,8 +73,11 @@ class Assignment:
         self._service_lock = service_lock
         self._lock = lock
         self._monotonic_s = monotonic_s
-        # As librdkafka, which keeps a pause until a resume, whoever has the partition meanwhile.
+        # As librdkafka, which keeps a pause until a resume, whoever has the partition meanwhile, of
+        # each that was ever assigned.
         self._paused_by_user: set[FlowKey] = set()
+        self._ever_assigned: set[FlowKey] = set()
+        self._is_giving_up = False
 
     def keys(self) -> list[FlowKey]:
         """The assigned partitions."""
@@ -92,7 +95,7 @@ class Assignment:
         """
         with self._service_lock, ctrl_c_waits():
             if not is_incremental and self._commits.is_automatic:
-                self._commits.commit_stored(self.keys(), asynchronous=False)  # of what is replaced
+                self._commit_before_loss(self.keys())
             starts, unresolved = self._starts_of(partitions)
             inner_partitions = [
                 TopicPartition(p.topic, p.partition, to_kafka(offset))
@@ -111,6 +114,7 @@ class Assignment:
                 for partition, start in zip(partitions, starts, strict=True):
                     key = (partition.topic, partition.partition)
                     self._core.assigned(key, start if start >= 0 else None)
+                    self._ever_assigned.add(key)
                     if key in self._paused_by_user:
                         self._core.paused_by_user(key, is_paused=True)
                 self._unresolved.update(unresolved)
@@ -179,7 +183,7 @@ class Assignment:
                     else [(p.topic, p.partition) for p in partitions]
                 )
             if self._commits.is_automatic:
-                self._commits.commit_stored(keys, asynchronous=False)
+                self._commit_before_loss(keys)
             if partitions is None:
                 self._inner.unassign()
             else:
@@ -187,6 +191,14 @@ class Assignment:
                     [TopicPartition(p.topic, p.partition) for p in partitions]
                 )
             self._let_go(keys)
+
+    def _commit_before_loss(self, keys: list[FlowKey]) -> None:
+        """Commit what is stored of partitions that the user drops.
+
+        Nobody takes them over at once, so nobody waits for Kafka, which may be away; but in a
+        rebalance the next member reads this before it begins.
+        """
+        self._commits.commit_stored(keys, asynchronous=not self._is_giving_up)
 
     def give_up(
         self, partitions: list[TopicPartition], call_user: Callable[[], None], *, is_lost: bool
@@ -201,7 +213,11 @@ class Assignment:
         keys = [(p.topic, p.partition) for p in partitions]
         with self._failures.keeping():
             self.stop_delivery(partitions)
-        call_user()
+        self._is_giving_up = True
+        try:
+            call_user()
+        finally:
+            self._is_giving_up = False
         with self._failures.keeping():
             if self._commits.is_automatic and not is_lost:
                 self._commits.commit_stored(keys, asynchronous=False)
@@ -292,11 +308,11 @@ class Assignment:
                     flow = self._core.flows.get(key)
                     if not is_paused:
                         self._paused_by_user.discard(key)
+                    if is_paused and key in self._ever_assigned:
+                        self._paused_by_user.add(key)
                     if flow is None:
                         resumed.append(partition)  # stock says what is wrong with it
                         continue
-                    if is_paused:
-                        self._paused_by_user.add(key)
                     self._core.paused_by_user(key, is_paused=is_paused)
                     if not flow.is_paused_by_us and key not in self._unresolved:
                         resumed.append(partition)

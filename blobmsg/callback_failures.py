@@ -45,4 +45,7 @@ class CallbackFailures:
         failures.sort(key=lambda error: isinstance(error, Exception))
         if len(failures) > 1:
             logger.error("callbacks failed also with %r", failures[1:])
-        raise failures[0]
+        try:
+            raise failures[0]
+        finally:
+            failures.clear()  # each has this frame, which must not have it, too: else it is garbage

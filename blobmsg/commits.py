@@ -105,13 +105,13 @@ class Commits:
         answers: list[TopicPartition] = []
         found: dict[FlowKey, int] = {}
         refusals: list[Message] = []
-        failure: KafkaException | None = None
+        failure: KafkaError | None = None
         try:
             answers = self._inner.committed(
                 list(starmap(TopicPartition, keys)), timeout=_COMMITTED_TIMEOUT_S
             )
         except KafkaException as problem:
-            failure = problem
+            failure = problem.args[0]  # the exception has this frame, which must not have it, too
         # From the end of the question on: else the same poll would ask again, and again.
         unresolved = dict.fromkeys(keys, self._monotonic_s() + RESOLVE_AGAIN_S)
 
@@ -120,9 +120,9 @@ class Commits:
             unresolved[key] = self._monotonic_s() + _REFUSED_AGAIN_S
 
         if failure is not None:
-            if failure.args[0].code() in _REFUSALS:
+            if failure.code() in _REFUSALS:
                 for key in keys:
-                    refuse(key, failure.args[0])
+                    refuse(key, failure)
             else:
                 self._log(f"committed offsets can't be read yet: {failure}", cause="committed")
         for answer in answers:
@@ -165,12 +165,12 @@ class Commits:
     def confirmed(
         self, answers: Iterable[TopicPartition], entries: Iterable[CommitEntry] | None = None
     ) -> None:
-        """Kafka has answered a commit: remember what it has."""
+        """Kafka has answered a commit: remember what it has of assigned partitions."""
         metadata_of = {(e.topic, e.partition): e.metadata for e in entries or ()}
         with self._lock:
             for answer in answers:
-                if answer.error is None and answer.offset >= 0:
-                    key = (answer.topic, answer.partition)
+                key = (answer.topic, answer.partition)
+                if answer.error is None and answer.offset >= 0 and key in self._core.flows:
                     metadata = metadata_of.get(key, answer.metadata)
                     self.positions.committed(key, *position_of_commit(answer.offset, metadata))
 

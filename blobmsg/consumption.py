@@ -331,12 +331,13 @@ class Consumption:
             self._on_error(error)
 
     def _log_expired(self, expired: dict[Flow, KafkaError]) -> None:
-        for flow, error in expired.items():
-            if flow not in self._expired_logged:
-                logger.warning("%s (further ones of this partition are only counted)", error.str())
         with self._lock:
             assigned = set(self._core.flows.values())
-        self._expired_logged = assigned.intersection(self._expired_logged.union(expired))
+            first = assigned.difference(self._expired_logged).intersection(expired)
+            self._expired_logged = assigned.intersection(self._expired_logged).union(first)
+        for flow in first:
+            text = expired[flow].str()
+            logger.warning("%s (further ones of this partition are only counted)", text)
 
     # --- told ---------------------------------------------------------------------------------
 

@@ -111,7 +111,10 @@ class DeliveryReports:
                 except Exception as error:  # noqa: BLE001  (raised below, after the others ran)
                     failures.append(error)
         if failures:
-            raise failures[0]
+            try:
+                raise failures[0]
+            finally:
+                failures.clear()  # each has this frame, which must not have it, too
         return served
 
     def _next(self) -> _Serving | Callable[[], None] | None:

@@ -84,10 +84,18 @@ def ctrl_c_comes_through() -> Generator[None]:
         _signals.signal(signal.SIGINT, _waiting.handler)
         yield
     finally:
-        handler = _current_handler()
-        if callable(handler):  # the application may have set another one
-            _waiting.handler = handler
+        # No call of Python's between, nor a question before: the handler could run there, and what
+        # it raises would leave the rest of the block around without protection.
+        try:
+            before = _signals.signal(signal.SIGINT, _wait)
+        except BaseException:
+            # It runs what has come by then before it sets another handler.
             _signals.signal(signal.SIGINT, _wait)
+            raise
+        if not callable(before):
+            _signals.signal(signal.SIGINT, before)  # the application wants none
+        elif before is not _wait:
+            _waiting.handler = before  # the application may have set another one
 
 
 def _current_handler() -> Any:

@@ -426,7 +426,7 @@ class ProducerPipeline:
         self._make_inner_call()
         with self._core_lock:
             now_ms = self._clock.now_ms()
-            self._producer_topics.time_out_waiting(now_ms)
+            is_more_overdue = self._producer_topics.time_out_waiting(now_ms)
             self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))
             due_ms = self._core.next_tick_ms(now_ms)
         self._store_watch.look(now_ms)
@@ -436,7 +436,7 @@ class ProducerPipeline:
         if self._outbox.in_flight:
             self._serve_inner(self.inner.flush, max(0.001, min(_FLUSH_SLICE_S, wait_s)))
         elif self._outbox.is_empty and self._purges.empty():
-            return min(self._idle_s, wait_s)
+            return 0.0 if is_more_overdue else min(self._idle_s, wait_s)
         return None
 
     def do_jobs(self) -> None:

@@ -268,14 +268,18 @@ class ProducerTopics:
         """Fail one record that is charged and waits nowhere."""
         self._report_failed(name, [record], error)
 
-    def time_out_waiting(self, now_ms: int) -> None:
-        """Fail what has waited for too long.
+    def time_out_waiting(self, now_ms: int) -> bool:
+        """Fail what has waited for too long, some of it at a time.
 
         Not on the metadata thread: it may wait for the cluster for much longer.
+
+        Returns:
+            Whether more has, so that this is to be called again at once.
         """
         timeout_ms = self._view.message_timeout_ms
         if not timeout_ms:
-            return
+            return False
+        has_more = False
         latest_ms = now_ms - timeout_ms
         for topic in self.by_name.values():
             if topic.waiting and topic.waiting[0].opened_ms <= latest_ms:
@@ -285,6 +289,8 @@ class ProducerTopics:
                 )
                 count = sum(1 for _ in overdue)
                 self._fail(topic, count, KafkaError(KafkaError._MSG_TIMED_OUT))
+                has_more |= bool(topic.waiting) and topic.waiting[0].opened_ms <= latest_ms
+        return has_more
 
     def seal_when_known(self) -> None:
         """Seal what waits as soon as it has a lane: the buffer is full, or somebody flushes."""

@@ -13,6 +13,7 @@ import uuid
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from blobmsg import lab
@@ -30,8 +31,7 @@ from tests.helpers.stack import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# A broker that was killed may come back only when its session ends, after 9 s; and the first test
-# pays for the start.
+# A broker that was killed may come back only when its session ends, after 9 s.
 _INTEGRATION_TIMEOUT_SECONDS = 120
 
 # A shell that starts the tests in its background has them ignore Ctrl-C, and so would every program
@@ -39,7 +39,19 @@ _INTEGRATION_TIMEOUT_SECONDS = 120
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_START_SECONDS = 300
+
+# Hypothesis' own limits are for a machine that does nothing else. In CI its examples stay the same.
+hypothesis.settings.register_profile(
+    "blobmsg",
+    hypothesis.settings.default,
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("blobmsg")
+
 _source = pytest.StashKey[StackSource]()
+_started = pytest.StashKey[lab.Stack]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,8 +71,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     except lab.LabError as error:
         raise pytest.UsageError(str(error)) from error
     if source.given is None and not source.missing:
-        # Here and not in the fixture: the first build takes minutes, more than a test has.
+        # Here and not in the fixture: the first build takes minutes, and three brokers that start
+        # beside another worker's have taken 75 s, which the first test would have to pay.
         lab.install_parts(lambda text: print(f"\n{text}", flush=True))  # noqa: T201
+        starting = lab.start_stack(f"test-{os.getpid()}", timeout_seconds=_START_SECONDS)
+        config.stash[_started] = starting.__enter__()
+        config.add_cleanup(lambda: starting.__exit__(None, None, None))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -102,8 +118,7 @@ def session_stack(pytestconfig: pytest.Config) -> Iterator[lab.Stack]:
         source.given.wait_ready()
         yield source.given
         return
-    with lab.start_stack(f"test-{os.getpid()}") as stack:
-        yield stack
+    yield pytestconfig.stash[_started]
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def _group(**more: Any) -> dict[str, Any]:
     }
 
 
-_CLASSIC = {"heartbeat.interval.ms": 200, "session.timeout.ms": 6000}
+_CLASSIC = {"heartbeat.interval.ms": 200, "session.timeout.ms": 45_000}
 _COOPERATIVE = {**_CLASSIC, "partition.assignment.strategy": "cooperative-sticky"}
 _NEWER = {"group.protocol": "consumer"}
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Filled = Callable[[Side], str]
 
 _EARLIEST = {"auto.offset.reset": "earliest"}
-_QUICK = {"heartbeat.interval.ms": 200, "session.timeout.ms": 6000}
+_QUICK = {"heartbeat.interval.ms": 200, "session.timeout.ms": 45_000}
 
 
 def _group(**more: Any) -> dict[str, Any]:
@@ -85,7 +85,10 @@ def test_a_member_that_polls_too_seldom_is_told_and_gets_its_partitions_anew(
     def case(side: Side) -> Any:
         rebalances = _Rebalances()
         errors: list[str] = []
-        group = _group(**{"max.poll.interval.ms": 6000, "enable.auto.commit": False})
+        group = _group(
+            **{"max.poll.interval.ms": 6000, "session.timeout.ms": 6000},
+            **{"enable.auto.commit": False},
+        )
         with side.consumer(group) as consumer:
             rebalances.subscribe(consumer, filled(side))
             values = sorted(message.value() for message in read(consumer, 20))

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from itertools import chain, starmap
 from typing import Any
 
@@ -17,6 +18,8 @@ from blobmsg import BlobConsumer
 
 may_raise = False
 is_saying = False
+is_announced = False
+heard_early = False
 heard_meanwhile = 0
 
 
@@ -26,16 +29,14 @@ def main() -> None:
     signal.signal(signal.SIGINT, _on_ctrl_c)
     consumer: Any = BlobConsumer(plan["conf"])
     consumer.subscribe([plan["topic"]])
-    arguments = (0.5,) if plan["call"] == "poll" else (40, 0.5)
-    if plan["waits"]:
-        arguments = (*arguments[:-1], -1)
     _say("ready")
     received: list[Any] = []
     while _count(received) < plan["count"]:
-        _attempt(lambda: _read(consumer, plan, arguments, received))
+        _attempt(lambda: _read(consumer, plan, received))
     if plan["waits"]:
         consumer.close()
     else:
+        _announce("closing")
         _attempt(lambda: _close(consumer))
     messages = [message for message in received if message is not None]
     _say(
@@ -45,12 +46,16 @@ def main() -> None:
     )
 
 
-def _read(consumer: Any, plan: dict[str, Any], arguments: Any, received: list[Any]) -> None:
+def _read(consumer: Any, plan: dict[str, Any], received: list[Any]) -> None:
     wanted = len(received) + plan["count"] - _count(received)
+    timeout_s = -1 if plan["waits"] else 0.5
     while len(received) < wanted:
         if plan["call"] == "poll":
-            received.extend(starmap(consumer.poll, (arguments,)))
+            received.extend(starmap(consumer.poll, ((timeout_s,),)))
         else:
+            # Not more than there are: one that is interrupted each time before it has as many, or
+            # its time is over, would never return.
+            arguments = (min(40, wanted - len(received)), timeout_s)
             received.extend(chain.from_iterable(starmap(consumer.consume, (arguments,))))
 
 
@@ -58,12 +63,22 @@ def _count(received: list[Any]) -> int:
     return sum(1 for m in received if m is not None and m.error() is None)
 
 
+def _announce(event: str) -> None:
+    """Say what is attempted next: an interrupt from here on is of that, and not instead of the line."""
+    global is_announced
+    is_announced = True
+    _say(event)
+
+
 def _close(consumer: Any) -> None:
+    global is_announced
     try:
-        _say("closing")
+        is_announced = False
+        if heard_early:
+            raise KeyboardInterrupt
         consumer.close()
         while True:  # until it comes, be it late
-            signal.pause()
+            time.sleep(0.05)
     except KeyboardInterrupt:
         consumer.close()
         raise
@@ -84,8 +99,10 @@ def _on_ctrl_c(_number: int, _frame: object) -> None:
     if may_raise:
         raise KeyboardInterrupt
     # Outside of the client's calls: not what is tested.
-    global heard_meanwhile
-    if is_saying:
+    global heard_early, heard_meanwhile
+    if is_announced:
+        heard_early = True
+    elif is_saying:
         heard_meanwhile += 1
     else:
         _say("interrupted")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _HOST: Final = "127.0.0.1"
-_START_S: Final = 60
+_START_S: Final = 200
 # However the tests end, SIGKILL too. A stack of the lab has a guardian, but this is none: the lab
 # could not ask it whether it is ready.
 _DIES_WITH_TESTS: Final = (

@@ -138,6 +138,7 @@ def test_a_paused_store_takes_connections_and_answers_only_afterwards(
 
 @pytest.mark.slow
 @pytest.mark.chaos
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_stack_ends_with_the_program_that_started_it(
     stack: lab.Stack, tmp_path: Path, number: signal.Signals
@@ -157,7 +158,7 @@ def test_a_stack_ends_with_the_program_that_started_it(
         [sys.executable, "-c", program, name, str(ready)], stderr=subprocess.DEVNULL
     )
     try:
-        _wait_until(lambda: ready.exists() or owner.poll() is not None, 90)
+        _wait_until(lambda: ready.exists() or owner.poll() is not None, 200)
         owned = lab.find_stack(name)
         assert owned is not None
         processes = [ProcessId.of(node.pid) for node in owned.nodes if node.pid]

@@ -101,6 +101,7 @@ def test_a_member_outlives_a_store_that_is_away_for_longer_than_it_may_be_silent
     _fill(conf, topic, value_bytes=60_000)  # together more than it may hold
     # The shortest that brokers allow.
     limits = {"session.timeout.ms": 6000, "max.poll.interval.ms": 6000}
+    limits["heartbeat.interval.ms"] = 500
     proxy.rule = lambda _: Answer(503, "SlowDown")
     lost: list[Any] = []
     owned: list[Any] = []

@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 
 from blobmsg import BlobConsumer, BlobProducer
+from tests.helpers.metadata import wait_until_all_know
 from tests.helpers.private import private
 from tests.helpers.records import (
     Reports,
@@ -177,15 +178,13 @@ def test_a_topic_that_is_made_again_is_used_as_it_is_now(
         assert send(producer, topic, [b"before"]).codes == [None]
         admin.delete_topics([topic], operation_timeout=20)[topic].result(timeout=30)
         _make_again(admin, topic, 3)
+        # One that does not know of the end yet would take records for the old topic.
+        wait_until_all_know(conf["bootstrap.servers"], topic, 3)
         delivered: list[Any] = []
 
         def produce_one() -> None:
             reports = send(producer, topic, [b"%d" % len(delivered)])
-            found = [m for e, m in reports.outcomes if e is None]
-            # Partition 0 may still be the old topic's, which a broker takes records for until it
-            # hears of the end.
-            if delivered or any(m.partition() > 0 for m in found):
-                delivered.extend(found)
+            delivered.extend(m for e, m in reports.outcomes if e is None)
 
         wait_until(
             lambda: {m.partition() for m in delivered} == {0, 1, 2},

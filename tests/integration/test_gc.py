@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from blobmsg import BlobConsumer, BlobProducer
 from blobmsg.cli.main import main
 from tests.helpers.records import partition, read, send
 
 if TYPE_CHECKING:
-    import pytest
-
     from blobmsg import lab
 
 WRITER = "0123456789abcdef" * 2
 
 
+@pytest.mark.timeout(300)  # for 1,200 PUTs on a busy machine
 def test_expired_objects_go_and_what_is_in_use_is_read_as_before(
     conf: dict[str, Any],
     stack: lab.Stack,

@@ -175,6 +175,7 @@ def test_calls_return_in_time_though_brokers_and_store_are_dead(
             "group.id": topic,
             "auto.offset.reset": "earliest",
             "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 500,
             # A commit that a standing broker never answers is waited for, as in stock.
             "enable.auto.commit": how == "gone",
         }

@@ -9,7 +9,7 @@ import pytest
 
 from blobmsg.sim.inner_consumer import InnerConsumer
 from blobmsg.sim.network import Network
-from blobmsg.sim.virtual_broker import VirtualBroker, by_range
+from blobmsg.sim.virtual_broker import VirtualBroker, by_range, by_turns_that_move
 from blobmsg.sim.world import Process, World
 from tests.helpers.group_histories import GroupHistory, Step, View, VirtualGroupHistory
 
@@ -35,6 +35,16 @@ def test_range_gives_neighbours_and_the_first_ones_more(
 
     assert given == sorted(given)
     assert [given.count(member) for member in range(members)] == sizes
+
+
+@pytest.mark.parametrize("members", [2, 3, 4])
+def test_the_assignor_that_moves_gives_a_partition_to_anybody_as_members_come_and_go(
+    members: int,
+) -> None:
+    # One that comes and goes makes two turns, so every second one must do.
+    for first in (0, 1):
+        owners = {by_turns_that_move(3, 6, members, turn) for turn in range(first, 60, 2)}
+        assert owners == set(range(members))
 
 
 def test_who_heard_of_a_rebalance_before_it_was_expelled_is_told_of_a_revocation() -> None:
@@ -67,14 +77,16 @@ class CooperativeGroup:
 
     def __init__(self, partitions: int) -> None:
         self._world = World("cooperative")
-        self._broker = VirtualBroker(self._world)
-        self._broker.create_topic("t", partitions)
+        self.broker = VirtualBroker(self._world)
+        self.broker.create_topic("t", partitions)
         self.members: dict[str, InnerConsumer] = {}
+        self.silent: set[str] = set()  # those that don't poll
+        self._poll()
         self.heard: list[tuple[str, str, list[int]]] = []
 
     def join(self, name: str) -> None:
         member = self.members[name] = InnerConsumer(
-            Process(self._world, name), self._broker, Network(self._world, (1, 2)), group="g",
+            Process(self._world, name), self.broker, Network(self._world, (1, 2)), group="g",
             member=name, is_committed=True, reads_from="earliest",
             on_commit=lambda _error, _partitions: None, is_cooperative=True,
         )  # fmt: skip
@@ -91,16 +103,18 @@ class CooperativeGroup:
     def _on_assign(self, name: str, inner: Any, partitions: list[TopicPartition]) -> None:
         self._hear(name, "assign", inner, partitions)
         inner.incremental_assign(partitions)
-        in_hands = [p.partition for m in self.members.values() for p in m.assignment()]
+        # Who is silent does not know yet that it was expelled.
+        polling = [m for name, m in self.members.items() if name not in self.silent]
+        in_hands = [p.partition for m in polling for p in m.assignment()]
         assert len(in_hands) == len(set(in_hands)), "two members read a partition"
 
-    def run(self) -> None:
-        def poll() -> None:
-            for member in self.members.values():
+    def _poll(self) -> None:
+        for name, member in self.members.items():
+            if name not in self.silent:
                 member.poll()
-            self._world.after(10, poll)
+        self._world.after(10, self._poll)
 
-        poll()
+    def run(self) -> None:
         self._world.run(self._world.now_ms + 10_000, lambda: False)
 
 
@@ -134,3 +148,24 @@ def test_what_a_cooperative_member_leaves_behind_comes_to_those_that_stay() -> N
         ("b", "revoke", [2, 3]),
         ("a", "assign", [2, 3]),
     ]
+
+
+def test_a_cooperative_member_that_is_expelled_has_lost_its_partitions_though_it_heard_why() -> (
+    None
+):
+    group = CooperativeGroup(partitions=4)
+    group.join("a")
+    group.run()
+    group.heard.clear()
+    group.silent.add("a")
+    group.join("b")
+    group.run()
+    group.broker.group("g").look(session_timeout_ms=1)  # "a" hears of the rebalance, by a heartbeat
+    group.broker.group("g").leave("a-1")
+    group.run()
+
+    group.silent.clear()
+    group.run()
+
+    events = [event for event in group.heard if event[2]]
+    assert events[:2] == [("b", "assign", [0, 1, 2, 3]), ("a", "lost", [0, 1, 2, 3])]

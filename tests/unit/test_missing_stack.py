@@ -17,6 +17,9 @@ NEEDS_STACK = (
 NEEDS_FRAMEWORK = "tests/frameworks/test_opentelemetry.py"
 
 
+pytestmark = pytest.mark.timeout(120)  # each starts a pytest of its own, or makes an environment
+
+
 def _run(tmp_path: Path, *tests: str, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("BLOBMSG_", "PYTEST_"))}
     bare = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "JAVA_HOME": "", "CI": ""}
@@ -58,7 +61,6 @@ def test_in_ci_they_fail(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)  # it makes a virtual environment
 @pytest.mark.parametrize("ci", ["", "true"])
 def test_without_a_frameworks_packages_its_tests_are_skipped_by_name_and_in_ci_fail(
     tmp_path: Path, ci: str

@@ -39,7 +39,8 @@ def running(
 ) -> Iterator[RunningProducer]:
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
-    made = RunningProducer(f"path-{abs(hash(request.node.name))}", monkeypatch)
+    name = f"path-{abs(hash(request.node.name))}"
+    made = RunningProducer(name, monkeypatch, **getattr(request, "param", {}))
     yield made
     sys.setswitchinterval(interval_s)
     made.stop()
@@ -166,6 +167,7 @@ def test_threads_and_finalizers_produce_at_once(running: RunningProducer) -> Non
     check_order([pair for pair in arrived if pair[1][:1] not in b"9b"])
 
 
+@pytest.mark.parametrize("running", [{"blobmsg.batch.interval.ms": 60_000}], indirect=True)
 def test_what_a_finalizer_produces_inside_of_the_core_is_neither_lost_nor_overlooked(
     running: RunningProducer,
 ) -> None:
@@ -296,6 +298,7 @@ def test_a_subclass_that_forgot_to_call_init_is_told_so() -> None:
             call()
 
 
+@pytest.mark.parametrize("running", [{"blobmsg.batch.interval.ms": 60_000}], indirect=True)
 @pytest.mark.parametrize("listens", [False, True], ids=["nobody listens", "somebody listens"])
 def test_records_live_on_in_their_object_alone_unless_somebody_listens(
     running: RunningProducer, monkeypatch: pytest.MonkeyPatch, listens: bool

@@ -11,6 +11,8 @@ def test_ports_are_different_and_free() -> None:
     assert len(set(ports)) == 20
     for port in ports:
         with socket.socket() as probe:
+            # As servers do: a connection of one that was killed may linger there.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
 
 
