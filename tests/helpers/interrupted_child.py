@@ -64,7 +64,7 @@ def _count(received: list[Any]) -> int:
 
 
 def _announce(event: str) -> None:
-    """Say what is attempted next: an interrupt from here on is of that, and not instead of the line."""
+    """Say what is attempted next: an interrupt from here on is of that, and not of this line."""
     global is_announced
     is_announced = True
     _say(event)
@@ -75,7 +75,7 @@ def _close(consumer: Any) -> None:
     try:
         is_announced = False
         if heard_early:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         consumer.close()
         while True:  # until it comes, be it late
             time.sleep(0.05)
