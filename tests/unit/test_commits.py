@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from blobmsg.commits import Commits
 from blobmsg.core.debatcher import Debatcher
+from blobmsg.core.offsets import to_virtual
 from blobmsg.handout import Handout
 from blobmsg.kafka_settings import KafkaView
 from blobmsg.rare_log import RareLog
@@ -32,19 +35,23 @@ class SilentKafka:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
+def _commits(inner: Any) -> Commits:
+    core = Debatcher(
+        prefetch_max_bytes=1, fetch_slots=1, max_section_bytes=1, gather_ms=0,
+        skips_missing=False, skips_expired=False,
+    )  # fmt: skip
+    return Commits(
+        inner, core, Handout(core), KafkaView.parse({}),
+        lock=threading.RLock(), log=RareLog(logging.getLogger("test").warning),
+    )  # fmt: skip
+
+
 def test_what_is_not_answered_is_not_asked_again_by_the_same_poll(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A poll of 0.2 s took two: tests/chaos, a transaction that a killed process had left open.
     kafka = SilentKafka(monkeypatch)
-    core = Debatcher(
-        prefetch_max_bytes=1, fetch_slots=1, max_section_bytes=1, gather_ms=0,
-        skips_missing=False, skips_expired=False,
-    )  # fmt: skip
-    commits = Commits(
-        kafka, core, Handout(core), KafkaView.parse({}),
-        lock=threading.RLock(), log=RareLog(logging.getLogger("test").warning),
-    )  # fmt: skip
+    commits = _commits(kafka)
     began_s = kafka.now_s
 
     found, unresolved, refusals = commits.look_up([KEY])
@@ -52,3 +59,27 @@ def test_what_is_not_answered_is_not_asked_again_by_the_same_poll(
     assert (found, refusals) == ({}, [])
     assert kafka.now_s - began_s < 1
     assert unresolved[KEY] > kafka.now_s
+
+
+def test_a_look_up_that_failed_keeps_nothing_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    # librdkafka's client, its threads and connections lived until the next garbage collection.
+    kafka = SilentKafka(monkeypatch)
+    commits = _commits(kafka)
+    is_alive = weakref.ref(commits)
+    gc.disable()
+    try:
+        commits.look_up([KEY])
+        del commits
+        assert is_alive() is None
+    finally:
+        gc.enable()
+
+
+def test_what_kafka_confirms_of_a_partition_that_is_gone_is_not_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commits = _commits(SilentKafka(monkeypatch))
+    commits.confirmed([TopicPartition(*KEY, 5)])
+    commits.positions.store(KEY, to_virtual(5))
+
+    assert [entry.kafka_offset for entry in commits.positions.changed([KEY])] == [5]

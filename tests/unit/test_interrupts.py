@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
+from typing import Any
 
 import pytest
 
+from blobmsg import interrupts
 from blobmsg.interrupts import ctrl_c_comes_through, ctrl_c_waits
 
 
@@ -47,6 +49,41 @@ def test_ctrl_c_comes_at_once_where_it_may() -> None:
         whole()
 
     assert reached == ["what came before goes on waiting"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_just_as_a_callback_ends_leaves_the_rest_of_the_block_protected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reached: list[str] = []
+    real = interrupts._signals
+
+    class Signals:
+        """Python runs what has come before it sets another handler."""
+
+        is_late = False
+        getsignal = staticmethod(real.getsignal)
+
+        @classmethod
+        def signal(cls, number: int, handler: Any) -> Any:
+            if cls.is_late:
+                cls.is_late = False
+                ctrl_c()
+            return real.signal(number, handler)
+
+    monkeypatch.setattr(interrupts, "_signals", Signals)
+
+    def whole() -> None:
+        with ctrl_c_waits():
+            with pytest.raises(KeyboardInterrupt), ctrl_c_comes_through():
+                Signals.is_late = True
+            ctrl_c()
+            reached.append("the second one waits")
+
+    with pytest.raises(KeyboardInterrupt):
+        whole()
+
+    assert reached == ["the second one waits"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
