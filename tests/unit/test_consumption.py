@@ -52,6 +52,7 @@ class Kafka:
         )
         self.failures: deque[BaseException] = deque()
         self.committed_offsets: list[Any] = []
+        self.is_waited_for = False  # of the last commit
         self.committed_answers: deque[Any] = deque()  # or exceptions, of the next calls
         self.commit_answers: deque[Any] = deque()  # else what is committed
         self.paused: set[int] = set()
@@ -96,11 +97,15 @@ class Kafka:
             raise answers
         return list(answers)
 
-    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[TopicPartition]:
-        assert not asynchronous
+    def commit(
+        self, *, offsets: list[TopicPartition], asynchronous: bool
+    ) -> list[TopicPartition] | None:
         if self.failures:
             raise self.failures.popleft()
         self.committed_offsets += [(o.partition, o.offset) for o in offsets]
+        self.is_waited_for = not asynchronous
+        if asynchronous:
+            return None
         return self.commit_answers.popleft() if self.commit_answers else offsets
 
     def close(self) -> None:
@@ -275,6 +280,19 @@ def test_a_new_assignment_commits_what_it_replaces() -> None:
     consumption.assignment.assign([TopicPartition(TOPIC, 0, 4 << 20)], is_incremental=False)
 
     assert kafka.committed_offsets == [(0, 4)]
+    assert not kafka.is_waited_for  # it may be away
+
+
+def test_what_a_callback_gives_up_is_committed_before_the_next_member_has_it() -> None:
+    kafka = Kafka(4)
+    consumption = consumption_of(kafka)
+    consumption.consume(4, 1.0)
+    consumption.assignment.give_up(
+        [TopicPartition(TOPIC, 0)], lambda: consumption.assignment.unassign(None), is_lost=False
+    )
+
+    assert kafka.committed_offsets == [(0, 4)]
+    assert kafka.is_waited_for
 
 
 def test_a_seek_in_a_callback_drops_what_was_polled_before_it() -> None:
