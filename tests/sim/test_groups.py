@@ -9,7 +9,7 @@ import pytest
 
 from blobmsg.sim.inner_consumer import InnerConsumer
 from blobmsg.sim.network import Network
-from blobmsg.sim.virtual_broker import VirtualBroker, by_range, by_turns_that_move
+from blobmsg.sim.virtual_broker import VirtualBroker, by_range
 from blobmsg.sim.world import Process, World
 from tests.helpers.group_histories import GroupHistory, Step, View, VirtualGroupHistory
 
@@ -35,16 +35,6 @@ def test_range_gives_neighbours_and_the_first_ones_more(
 
     assert given == sorted(given)
     assert [given.count(member) for member in range(members)] == sizes
-
-
-@pytest.mark.parametrize("members", [2, 3, 4])
-def test_the_assignor_that_moves_gives_a_partition_to_anybody_as_members_come_and_go(
-    members: int,
-) -> None:
-    # One that comes and goes makes two turns, so every second one must do.
-    for first in (0, 1):
-        owners = {by_turns_that_move(3, 6, members, turn) for turn in range(first, 60, 2)}
-        assert owners == set(range(members))
 
 
 def test_who_heard_of_a_rebalance_before_it_was_expelled_is_told_of_a_revocation() -> None:
