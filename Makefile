@@ -20,7 +20,7 @@ JOBS ?= $(if $(BLOBMSG_DEV_STACK)$(BLOBMSG_DEV_BOOTSTRAP),0,2)
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock fmt lint types unit parts frameworks test test-lowest planted mutation sanitize demo
+.PHONY: help setup lock fmt lint types unit parts frameworks test test-lowest planted mutation sanitize demo demo-spark
 .PHONY: bench bench-workloads bench-memory chaos
 .PHONY: sim stack-up stack-down docs clean
 
@@ -31,9 +31,11 @@ setup: $(STAMP) ## the virtual environment, from requirements.lock
 
 NATIVE := $(wildcard blobmsg/native/*.[ch])
 
+# --no-deps: the lock names all there is. Without it pip's resolver may look at a newer release of
+# what another package asks for by an extra (coverage[toml]), and refuse it as unpinned.
 $(STAMP): requirements.lock pyproject.toml $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -72,7 +74,7 @@ test-lowest: ## the tests but tests/compat, with the oldest packages that are al
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and \
 	    "the oldest packages were built for Python 3.11: make test-lowest PYTHON=python3.11")'
 	$(MAKE) --no-print-directory parts VENV=$(LOWEST)
-	$(LOWEST)/bin/python -m pip install --quiet --require-hashes -r requirements-lowest.lock
+	$(LOWEST)/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements-lowest.lock
 	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --ignore tests/compat \
 	    --ignore tests/frameworks $(ARGS)
 
@@ -95,6 +97,12 @@ sanitize: $(STAMP) ## the tests of the code in C, with the address and undefined
 
 demo: $(STAMP) ## real events through the drop-in; STACK=real for real Kafka and S3
 	$(BIN)/blobmsg demo --stack $(STACK) $(ARGS)
+
+demo-spark: $(STAMP) ## a Spark job through the store, and by Spark alone; needs Java 17
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	    echo "== by Spark's own shuffle" && $(BIN)/python examples/spark_two_stages.py --native $(ARGS) && \
+	    echo "== through the store" && \
+	    BLOBMSG_STORE_URL="file://$$folder" $(BIN)/python examples/spark_two_stages.py $(ARGS)
 
 bench: $(STAMP) parts ## blobmsg beside the stock client on the same cluster
 	$(BIN)/python -m bench.throughput $(ARGS)

@@ -72,11 +72,13 @@ class EntryContext:
         timestamp_type: One of confluent_kafka's TIMESTAMP_*.
         log_append_ms: The broker's time on LogAppendTime topics, else None.
         leader_epoch: Of the notification.
+        place: How errors name the notification; "": by its Kafka offset.
     """
 
     timestamp_type: int
     log_append_ms: int | None
     leader_epoch: int | None
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,11 +348,10 @@ def _failure(error: KafkaException, section: FetchSection, part: Part, entry: En
 
 def _where(section: FetchSection, part: Part, entry: Entry, text: str) -> str:
     topic, partition = entry.flow.key
+    context: EntryContext = entry.context
+    where = context.place or f"{topic} [{partition}] at Kafka offset {entry.kafka_offset}"
     place = part.byte_range
-    return (
-        f"{topic} [{partition}] at Kafka offset {entry.kafka_offset}: object {section.key}, bytes "
-        f"{place.start} to {place.end - 1}: {text}"
-    )
+    return f"{where}: object {section.key}, bytes {place.start} to {place.end - 1}: {text}"
 
 
 def _view(target: bytearray | PartBuffer) -> memoryview:

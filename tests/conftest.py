@@ -11,6 +11,7 @@ import os
 import signal
 import uuid
 from collections import defaultdict
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -74,9 +75,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         # Here and not in the fixture: the first build takes minutes, and three brokers that start
         # beside another worker's have taken 75 s, which the first test would have to pay.
         lab.install_parts(lambda text: print(f"\n{text}", flush=True))  # noqa: T201
-        starting = lab.start_stack(f"test-{os.getpid()}", timeout_seconds=_START_SECONDS)
-        config.stash[_started] = starting.__enter__()
-        config.add_cleanup(lambda: starting.__exit__(None, None, None))
+        started = ExitStack()
+        config.add_cleanup(started.close)
+        config.stash[_started] = started.enter_context(
+            lab.start_stack(f"test-{os.getpid()}", timeout_seconds=_START_SECONDS)
+        )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -47,6 +47,7 @@ from blobmsg.format.segment import (
     MAX_SEGMENT_BYTES,
     GatheredSegment,
     gather_segments,
+    gather_value,
     segment_chunks,
 )
 
@@ -66,6 +67,7 @@ __all__ = [
     "encode_batch_object",
     "encode_object_segment",
     "encode_object_segments",
+    "encode_object_value",
     "index_range",
     "lay_out_object",
 ]
@@ -184,6 +186,21 @@ class EncodedSegment:
     last_timestamp_ms: int
     producer_id: bytes
 
+    def inline(self) -> tuple[Part, bytes]:
+        """What a notification says of it, and its bytes, when it travels in the notification."""
+        data = b"".join(self.pieces)
+        part = Part(
+            byte_range=ByteRange(0, len(data)),
+            records=self.records,
+            codec=self.codec,
+            uncompressed_bytes=self.uncompressed_bytes,
+            checksum=self.checksum,
+            first_timestamp_ms=self.first_timestamp_ms,
+            last_timestamp_ms=self.last_timestamp_ms,
+            producer_id=self.producer_id,
+        )
+        return part, data
+
 
 def encode_object_segment(
     columns: Columns | Rows,
@@ -228,6 +245,57 @@ def encode_object_segment(
         found = GatheredSegment([stored], len(stored), crc32(stored))
     place = (topic, partition, destination_zone)
     return _encoded(found, columns, codec, uncompressed_bytes, place, producer_id)
+
+
+def encode_object_value(
+    value: memoryview,
+    codec: Codec,
+    *,
+    timestamp_ms: int,
+    topic: str,
+    partition: int,
+    destination_zone: str,
+    producer_id: bytes,
+) -> EncodedSegment:
+    """Encode and compress one record without a key, of a large value that is not copied.
+
+    Args:
+        value: Of single bytes; kept, unless compressing gains something.
+        codec: See `encode_object_segment`; likewise the others.
+        timestamp_ms: Of the record, ms since 1970 UTC.
+        topic: Its topic.
+        partition: Its partition.
+        destination_zone: The AZ where it is going to be read; "" when none.
+        producer_id: 16 bytes.
+
+    Raises:
+        FormatError: Over `MAX_SEGMENT_BYTES`.
+        UnsupportedFormatError: The codec's package is not installed.
+
+    Threads: any.
+    """
+    found = gather_value(value, timestamp_ms)
+    uncompressed_bytes = found.length_bytes
+    if codec is not Codec.NONE:
+        compressed = compress(codec, b"".join(found.pieces))
+        if len(compressed) < uncompressed_bytes:
+            found = GatheredSegment([compressed], len(compressed), crc32(compressed))
+        else:
+            codec = Codec.NONE
+    return EncodedSegment(
+        topic,
+        partition,
+        destination_zone,
+        found.pieces,
+        found.length_bytes,
+        found.checksum,
+        1,
+        codec,
+        uncompressed_bytes,
+        timestamp_ms,
+        timestamp_ms,
+        producer_id,
+    )
 
 
 def encode_object_segments(

@@ -76,7 +76,9 @@ def compress(codec: Codec, data: Buffer) -> bytes:
         compressed: bytes = _lz4_block().compress(data, store_size=False)
         return compressed
     frame: bytes = _zstandard().ZstdCompressor(level=ZSTD_LEVEL).compress(data)
-    return frame
+    # A copy: zstandard leaves its result in memory for the worst case, as long as the data, and a
+    # segment may wait for an outage of minutes.
+    return bytes(memoryview(frame))
 
 
 def decompress(codec: Codec, data: Buffer, uncompressed_bytes: int) -> bytes:

@@ -14,7 +14,7 @@ from blobmsg.native import native
 if TYPE_CHECKING:
     from blobmsg.format.headers import Headers
 
-__all__ = ["NARROW", "WIDE", "Rows", "drop_unused", "keep_free"]
+__all__ = ["NARROW", "WIDE", "Rows", "drop_unused", "keep_free", "trim_heap"]
 
 # Cells of a row.
 NARROW: Final = 3  # key, value, timestamp
@@ -106,5 +106,9 @@ if TYPE_CHECKING or native is None:
         """Give back what was kept and not needed since the last call; how many bytes."""
         return 0
 
+    def trim_heap() -> None:
+        """Give back what the allocator keeps."""
+
 else:
     Rows, keep_free, drop_unused = native.Rows, native.keep_free, native.drop_unused
+    trim_heap = native.trim_heap

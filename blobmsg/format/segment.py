@@ -70,6 +70,7 @@ __all__ = [
     "decode_segment",
     "encode_segment",
     "gather_segments",
+    "gather_value",
     "segment_chunks",
     "segment_layout",
 ]
@@ -183,6 +184,30 @@ def gather_segments(segments: Iterable[Columns | Rows]) -> list[GatheredSegment]
         GatheredSegment(pieces, length, crc32_of(pieces) if checksum is None else checksum)
         for pieces, length, checksum in gathered
     ]
+
+
+def gather_value(value: bytes | memoryview, timestamp_ms: int) -> GatheredSegment:
+    """Encode one record without a key, of a large value that is not copied.
+
+    Args:
+        value: Of single bytes; kept.
+        timestamp_ms: Wall time in ms since 1970 UTC.
+
+    Raises:
+        FormatError: Over `MAX_SEGMENT_BYTES`, or a timestamp outside 64 bits.
+
+    Threads: any.
+    """
+    layout = _layout(VALUES, 1, 0, len(value), 0, 0)
+    if layout.length > MAX_SEGMENT_BYTES:
+        raise _too_long()
+    header = _HEADER.pack(SEGMENT_MAGIC, SEGMENT_VERSION, VALUES, 0, 1, 0, len(value), 0, 0, 0)
+    try:
+        head = header + struct.pack("<qii", timestamp_ms, 0, len(value))
+    except struct.error as error:
+        raise FormatError(f"a timestamp is no 64-bit integer: {error}") from error
+    pieces = (head, value, _PADDING[len(value) % 8])
+    return GatheredSegment(pieces, layout.length, crc32_of(pieces))
 
 
 def _rows_and_headers(rows: Rows) -> tuple[Rows, bytes]:

@@ -42,6 +42,9 @@ BROKER_PROPERTIES: Mapping[str, str] = {
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     "group.initial.rebalance.delay.ms": "0",
+    # Each ten minutes Kafka forgets groups that are empty and have committed nothing; the next
+    # generation is 1 then, which is chance in a test that compares generations.
+    "offsets.retention.check.interval.ms": str(24 * 3_600_000),
     # Of Kafka's 10 MiB: the first record of a partition makes the kernel read its index files
     # ahead, which took three brokers a second of CPU for each new topic of 12 partitions.
     "log.index.size.max.bytes": str(1 << 20),

@@ -534,6 +534,16 @@ static PyObject *keep_free(PyObject *Py_UNUSED(module), PyObject *argument)
 /* Less is not worth the walk through the allocator's heaps. */
 #define TRIM_BYTES (4 << 20)
 
+/* glibc keeps what was freed, also gigabytes of it, unless they lie at the end of its heap. */
+static void trim(void)
+{
+#ifdef __GLIBC__
+    Py_BEGIN_ALLOW_THREADS
+    malloc_trim(0);
+    Py_END_ALLOW_THREADS
+#endif
+}
+
 /* () -> bytes: give back the free memory that was not needed since the last call */
 static PyObject *drop_unused(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
 {
@@ -547,20 +557,22 @@ static PyObject *drop_unused(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(no
         }
     free_bytes -= dropped;
     least_free_bytes = free_bytes;
-#ifdef __GLIBC__
-    /* It keeps what was freed, also gigabytes of it, unless they lie at the end of its heap. */
-    if (dropped >= TRIM_BYTES) {
-        Py_BEGIN_ALLOW_THREADS
-        malloc_trim(0);
-        Py_END_ALLOW_THREADS
-    }
-#endif
+    if (dropped >= TRIM_BYTES)
+        trim();
     return PyLong_FromSsize_t(dropped);
+}
+
+/* () -> None: give back what the allocator keeps */
+static PyObject *trim_heap(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(none))
+{
+    trim();
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
     {"keep_free", keep_free, METH_O, NULL},
     {"drop_unused", drop_unused, METH_NOARGS, NULL},
+    {"trim_heap", trim_heap, METH_NOARGS, NULL},
     {"use_crc32", use_crc32, METH_VARARGS, NULL},
     {"combine_crc32", combine_crc32, METH_VARARGS, NULL},
     {NULL},

@@ -48,6 +48,7 @@ class Child:
         self._callbacks_s = 0.0
         # For a run that gets stuck: every thread's stack goes to the child's log.
         faulthandler.register(signal.SIGUSR1)
+        faulthandler.enable()  # a crash in C says which calls were under way
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the conductor's
         threading.Thread(target=_end_with_conductor, name="conductor-watch", daemon=True).start()

@@ -135,6 +135,9 @@ class Progress:
         delivered: The highest that was delivered.
         received: The highest that a reader got.
         copied: The highest in a transaction that was committed.
+        unsure: By partition, what is in transactions that nobody knows the end of yet: a place in
+            the log, and a writer's number there. A transformer that is killed while it commits
+            tells no more.
     """
 
     asked: dict[Key, int] = field(default_factory=dict)
@@ -142,6 +145,7 @@ class Progress:
     delivered: dict[Key, int] = field(default_factory=dict)
     received: dict[Key, int] = field(default_factory=dict)
     copied: dict[Key, int] = field(default_factory=dict)
+    unsure: dict[str, list[tuple[int, str, int]]] = field(default_factory=dict)
 
     def take(self, child: ChildProcess, event: Mapping[str, Any]) -> None:
         """One line of a journal."""
@@ -157,10 +161,25 @@ class Progress:
                         _raise(self.delivered, (child.instance, partition), last)
             case "received":
                 _raise_all(self.received, event["runs"])
+            case "committing" if "runs" in event:
+                for partition, runs in event["runs"].items():
+                    self.unsure.setdefault(partition, []).extend(
+                        (offset, instance, last) for _, instance, _, last, offset in runs
+                    )
             case "committed" if "runs" in event:
                 _raise_all(self.copied, event["runs"])
+                for partition, runs in event["runs"].items():
+                    self._settle(partition, max(run[-1] for run in runs))
             case _:
                 pass
+
+    def _settle(self, partition: str, committed_offset: int) -> None:
+        """Transactions follow each other in the log: what lies before a committed one is copied."""
+        unsure = self.unsure.get(partition, [])
+        for offset, instance, last in unsure:
+            if offset <= committed_offset:
+                _raise(self.copied, (instance, int(partition)), last)
+        self.unsure[partition] = [one for one in unsure if one[0] > committed_offset]
 
 
 def _raise_all(levels: dict[Key, int], runs: Mapping[str, list[list[Any]]]) -> None:

@@ -271,11 +271,15 @@ class Conductor:
                 child.kill()
                 self._start(child.job)
             elif fault.action == "pause":
-                child.pause()
-                self._pauses.setdefault(child.instance, []).append((time.monotonic(), 0.0))
+                self._pause(child)
                 self._resume_at[child.instance] = time.monotonic() + _PAUSE_S
             else:
                 child.end()
+
+    def _pause(self, child: ChildProcess) -> None:
+        # Before the signal: this process may stand still between the two, too.
+        self._pauses.setdefault(child.instance, []).append((time.monotonic(), 0.0))
+        child.pause()
 
     def _resume(self, child: ChildProcess) -> None:
         child.resume()
@@ -305,8 +309,7 @@ class Conductor:
         self._say(f"zombie: {old.instance}")
         self._count("zombie")
         old.is_expected_to_end = True
-        old.pause()
-        self._pauses.setdefault(old.instance, []).append((time.monotonic(), 0.0))
+        self._pause(old)
         new = self._start(old.job)
         self._wait(
             lambda: [] if new.events["committed"] else ["no commit"],

@@ -43,7 +43,8 @@ def install_framework(name: str, report: Report) -> Path:
         report(f"installing {name} and what it pins (once; up to a minute)")
         _run([sys.executable, "-m", "venv", str(folder)], name)
         pip = [str(folder / "bin" / "python"), "-m", "pip", "--retries", "1", "--timeout", "20"]
-        _run([*pip, "install", "--quiet", "--require-hashes", "--requirement", str(lock)], name)
+        locked = ["--no-deps", "--require-hashes", "--requirement", str(lock)]
+        _run([*pip, "install", "--quiet", *locked], name)
 
     return build_once(_part(name, lock), build, report) / "bin" / "python"
 

@@ -9,6 +9,7 @@ import pytest
 
 import blobmsg
 import blobmsg.testing
+import blobmsg_spark
 from tests.helpers.nobody import NOBODY
 
 #: What users may import, beside the submodules below.
@@ -45,6 +46,13 @@ def test_public_modules_export_what_they_say(module_name: str) -> None:
 def test_the_tools_for_tests_are_these() -> None:
     assert set(blobmsg.testing.__all__) == {
         "Fault", "FaultStore", "ManualClock", "MemoryStore", "MockKafka",
+    }  # fmt: skip
+
+
+def test_what_spark_users_import_is_this() -> None:
+    assert set(blobmsg_spark.__all__) == {
+        "BlobmsgSource", "Shuffle", "StageUsage", "UnsupportedColumn", "register_source",
+        "repartition",
     }  # fmt: skip
 
 

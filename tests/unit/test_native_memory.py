@@ -6,15 +6,19 @@ import platform
 
 import pytest
 
-from blobmsg.format.rows import NARROW, Rows, drop_unused, keep_free
+from blobmsg.format.rows import NARROW, Rows, drop_unused, keep_free, trim_heap
 from blobmsg.native import native
 from tests.helpers.memory import rss_bytes
 
 MEBIBYTE = 1 << 20
 
 
-@pytest.mark.skipif(native is None, reason="no compiler built blobmsg.native here")
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+pytestmark = [
+    pytest.mark.skipif(native is None, reason="no compiler built blobmsg.native here"),
+    pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator"),
+]
+
+
 def test_memory_that_is_not_needed_any_more_goes_back_to_the_system() -> None:
     keep_free(256 * MEBIBYTE)
     segments = [Rows(NARROW) for _ in range(64)]
@@ -30,3 +34,20 @@ def test_memory_that_is_not_needed_any_more_goes_back_to_the_system() -> None:
     drop_unused()
 
     assert held_bytes - rss_bytes() > 100 * MEBIBYTE
+
+
+def test_memory_between_what_lives_goes_back_to_the_system() -> None:
+    # Of the size of segments, but below that from which on glibc takes pages of their own; not of
+    # zeros, which it has without writing them where its heap has just grown.
+    freed = []
+    living = []
+    for number in range(2000):
+        freed.append(b"%d" % (number % 10) * 100_000)
+        living.append(b"%d" % (number % 10) * 1000)
+    held_bytes = rss_bytes()
+
+    freed.clear()
+    trim_heap()
+
+    assert held_bytes - rss_bytes() > 150 * MEBIBYTE
+    assert len(living) == 2000

@@ -127,6 +127,21 @@ def test_missing_package_is_named_with_its_extra(
         assert extra in str(caught.value)
 
 
+@pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
+def test_compressed_bytes_hold_no_more_memory_than_they_have(codec: Codec) -> None:
+    data = bytes(1 << 20)
+    compress(codec, data)  # what is imported is not counted
+
+    tracemalloc.start()
+    try:
+        kept = compress(codec, data)
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert len(kept) < held_bytes < len(kept) + (64 << 10)
+
+
 @pytest.mark.parametrize("codec", Codec)
 def test_installed_codec_is_available(codec: Codec) -> None:
     require_codec(codec)  # does not raise

@@ -1,0 +1,77 @@
+"""`format("blobmsg")` for reading: records of Kafka topics, whose payload may lie in the store.
+
+Spark's view of it; what is read and how stands in `batch_source` and `stream_source`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from blobmsg.errors import ConfigError
+from blobmsg_spark.batch_source import BatchSource
+from blobmsg_spark.source_options import parse_source_options
+from blobmsg_spark.source_schema import spark_schema
+from blobmsg_spark.stream_source import StreamSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.types import StructType
+
+    from blobmsg_spark.source_options import SourceOptions
+
+__all__ = ["BlobmsgSource", "register_source"]
+
+
+class BlobmsgSource(DataSource):
+    """The data source; options as for spark-sql-kafka, see docs/spark_source.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` gets."""
+        return "blobmsg"
+
+    def schema(self) -> StructType:
+        """The columns; the first that Spark asks for, so wrong options show here."""
+        options = parse_source_options(self.options)
+        return spark_schema(include_headers=options.include_headers)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """For `spark.read`.
+
+        Raises:
+            ConfigError: An option is wrong, or the user gave columns.
+        """
+        options = parse_source_options(self.options, is_streaming=False)
+        _check_schema(schema, options)
+        return BatchSource(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """For `spark.readStream`.
+
+        Raises:
+            ConfigError: An option is wrong, or the user gave columns.
+        """
+        options = parse_source_options(self.options, is_streaming=True)
+        _check_schema(schema, options)
+        return StreamSource(options)
+
+
+def register_source(spark: SparkSession) -> None:
+    """Make `format("blobmsg")` known to a session, classic or Connect.
+
+    Args:
+        spark: The session.
+    """
+    spark.dataSource.register(BlobmsgSource)
+
+
+def _check_schema(schema: StructType, options: SourceOptions) -> None:
+    expected = spark_schema(include_headers=options.include_headers)
+    if schema != expected:
+        raise ConfigError(
+            f'format("blobmsg") has columns of its own, {expected.simpleString()}, not '
+            f"{schema.simpleString()}: leave .schema(...) out and select from them"
+        )

@@ -1,0 +1,340 @@
+"""What the driver asks Kafka: which partitions there are, their ends, what is in them.
+
+A shell; decides nothing about batches. Errors say what could not be had and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs forget it
+    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
+)
+
+from blobmsg.config import parse_settings
+from blobmsg.consumer import BlobConsumer
+from blobmsg.errors import BlobmsgError, CorruptSegment, UnsupportedFormat
+from blobmsg.resources import SharedAdmin
+from blobmsg_spark.kafka_ranges import KafkaRanges
+from blobmsg_spark.offset_ranges import LogBounds
+from blobmsg_spark.range_reader import reader_limits, take_notification
+from blobmsg_spark.read_session import open_consumer
+from blobmsg_spark.trigger_limits import KafkaRecordSize
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from blobmsg.format.notification import Limits
+    from blobmsg_spark.offset_ranges import Key
+    from blobmsg_spark.source_options import SourceOptions, Subscription
+    from blobmsg_spark.trigger_limits import Backlog
+
+__all__ = ["TopicLog"]
+
+_REQUEST_S: Final = 10.0
+_RETRY_UNTIL_S: Final = 30.0
+_RETRY_EVERY_S: Final = 0.25
+# After an election a log may look shorter than it is.
+_SHORT_LOG_S: Final = 5.0
+_INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_GONE: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+)
+_PASSING: Final = (
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+)
+_SCAN_RECORDS: Final = 500
+_SCAN_SLICE_S: Final = 0.1
+
+
+class TopicLog:
+    """Kafka, as the driver of a query sees it.
+
+    Args:
+        options: Of the source.
+
+    Attributes:
+        checks_offsets: `blobmsg.offset.check`.
+
+    Raises:
+        ConfigError: A setting is wrong.
+
+    Threads: one.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        settings, self._kafka_conf = parse_settings(options.conf, os.environ)
+        self.checks_offsets = settings.offset_check
+        self._limits = reader_limits(settings.record_max_bytes)
+        # Opened first: it says which setting librdkafka refuses.
+        self._consumer = open_consumer(self._kafka_conf, 0)
+        self._admin = SharedAdmin(self._kafka_conf)
+        is_committed = self._kafka_conf.get("isolation.level", "read_committed") != (
+            "read_uncommitted"
+        )
+        self._isolation = (
+            IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+        )
+
+    def close(self) -> None:
+        """Close the clients."""
+        self._admin.release()
+        self._consumer.close()
+
+    # --- partitions ---------------------------------------------------------------------------
+
+    def partitions(
+        self, subscription: Subscription, *, must_exist: bool, known: Collection[Key] = ()
+    ) -> set[Key]:
+        """The partitions that are read now.
+
+        Args:
+            subscription: What is read.
+            must_exist: Whether a topic that is not there is an error; those of a pattern need not.
+            known: Asked for again for a while when they are not there: a broker that has just
+                started does not know all.
+
+        Raises:
+            BlobmsgError: No broker answers, or a topic is missing or may not be read.
+        """
+        deadline = time.monotonic() + _SHORT_LOG_S
+        while True:
+            found = self._find_partitions(subscription, must_exist=must_exist)
+            if found.issuperset(known) or time.monotonic() >= deadline:
+                return found
+            time.sleep(_RETRY_EVERY_S)
+
+    def _find_partitions(self, subscription: Subscription, *, must_exist: bool) -> set[Key]:
+        found: dict[str, Any] = self._list_topics()
+        names = [
+            name
+            for name in (found if subscription.pattern is not None else subscription.topics)
+            if subscription.includes_topic(name) and name not in _INTERNAL
+        ]
+        keys: set[Key] = set()
+        for name in names:
+            topic = found.get(name)
+            error = None if topic is None else topic.error
+            if error is not None and error.code() not in (*_GONE, *_PASSING):
+                raise _refused(f"topic {name}", error)
+            if topic is None or not topic.partitions:
+                if must_exist:
+                    raise _no_topic(name, found)
+                continue
+            keys.update((name, partition) for partition in topic.partitions)
+        if subscription.partitions is None:
+            return keys
+        missing = sorted(set(subscription.partitions).difference(keys))
+        if missing and must_exist:
+            topic_name, partition = missing[0]
+            raise BlobmsgError(
+                f"assign names {topic_name} [{partition}], but that topic has "
+                f"{len(found[topic_name].partitions)} partitions, from 0 on",
+                code=KafkaError.UNKNOWN_TOPIC_OR_PART,
+            )
+        return keys.intersection(subscription.partitions)
+
+    def _list_topics(self) -> dict[str, Any]:
+        try:
+            topics: dict[str, Any] = self._admin.client.list_topics(timeout=_REQUEST_S).topics
+        except KafkaException as error:
+            raise self._unreachable(error.args[0]) from error
+        return topics
+
+    def _unreachable(self, error: KafkaError) -> BlobmsgError:
+        servers = self._kafka_conf.get("bootstrap.servers", "the brokers")
+        return BlobmsgError(
+            f"Kafka at {servers} does not answer: {error.str()}: check kafka.bootstrap.servers, "
+            "that this machine reaches it, and the credentials (kafka.security.protocol, "
+            "kafka.sasl.*)",
+            code=error.code(),
+        )
+
+    # --- offsets ------------------------------------------------------------------------------
+
+    def lows(self, keys: Collection[Key], known: Collection[Key] = ()) -> dict[Key, int]:
+        """Kafka offsets of the first records; partitions that are gone are left out.
+
+        Args:
+            keys: Of these partitions.
+            known: Those that have been there; asked again for a while when they are not.
+        """
+        return self._ask_again(keys, _EARLIEST, dict.fromkeys(known, 0))
+
+    def highs(self, keys: Collection[Key], at_least: Mapping[Key, int]) -> dict[Key, int]:
+        """Kafka offsets behind the last records that may be read.
+
+        Args:
+            keys: Of these partitions; those that are gone are left out.
+            at_least: Where they have been before; asked again for a while when they are not there.
+        """
+        return self._ask_again(keys, _LATEST, at_least)
+
+    def bounds(
+        self, keys: Collection[Key], at_least: Mapping[Key, int] | None = None
+    ) -> dict[Key, LogBounds]:
+        """Both ends."""
+        highs = self.highs(keys, at_least or {})
+        lows = self.lows(keys, at_least or ())
+        return {key: LogBounds(lows[key], highs[key]) for key in keys if key in lows and
+                key in highs}  # fmt: skip
+
+    def _ask_again(
+        self, keys: Collection[Key], spec: Any, at_least: Mapping[Key, int]
+    ) -> dict[Key, int]:
+        """A broker that has just become leader may not know a partition, or not all of it."""
+        deadline = time.monotonic() + _SHORT_LOG_S
+        wanted = {key: at_least[key] for key in keys if key in at_least}
+        while True:
+            found = self._list_offsets(keys, spec)
+            is_short = any(found.get(key, -1) < least for key, least in wanted.items())
+            if not is_short or time.monotonic() >= deadline:
+                return found
+            time.sleep(_RETRY_EVERY_S)
+
+    def _list_offsets(self, keys: Iterable[Key], spec: Any) -> dict[Key, int]:
+        deadline = time.monotonic() + _RETRY_UNTIL_S
+        left = set(keys)
+        found: dict[Key, int] = {}
+        while left:
+            asked = {TopicPartition(*key): spec for key in left}
+            answers = self._admin.client.list_offsets(
+                asked, isolation_level=self._isolation, request_timeout=_REQUEST_S
+            )
+            failed: KafkaError | None = None
+            for place, answer in answers.items():
+                key = (place.topic, place.partition)
+                try:
+                    found[key] = answer.result().offset
+                except KafkaException as error:
+                    failed = self._judge(key, error.args[0], failed)
+                    if failed is not None:
+                        continue
+                left.discard(key)
+            if failed is None:
+                break
+            if time.monotonic() >= deadline:
+                raise self._unreachable(failed)
+            time.sleep(_RETRY_EVERY_S)
+        return found
+
+    def _judge(self, key: Key, error: KafkaError, failed: KafkaError | None) -> KafkaError | None:
+        """The error if it may pass, or the one before; raises what will not."""
+        if error.code() in _GONE:
+            return failed
+        if error.retriable() or error.code() in _PASSING:
+            return error
+        topic, partition = key
+        raise _refused(f"{topic} [{partition}]", error)
+
+    def at_times(self, times: Mapping[Key, int]) -> dict[Key, int | None]:
+        """Virtual offsets of the first records that are as late; None where there is none.
+
+        Args:
+            times: ms since 1970 UTC.
+        """
+        if not times:
+            return {}
+        asked = [TopicPartition(*key, time_ms) for key, time_ms in times.items()]
+        consumer = BlobConsumer(dict(self._options.conf))
+        try:
+            answers = consumer.offsets_for_times(asked, timeout=2 * _RETRY_UNTIL_S)
+        except KafkaException as error:
+            if isinstance(error, BlobmsgError):
+                raise
+            raise self._unreachable(error.args[0]) from error
+        finally:
+            consumer.close()
+        return {
+            (answer.topic, answer.partition): answer.offset if answer.offset >= 0 else None
+            for answer in answers
+        }
+
+    # --- sizes --------------------------------------------------------------------------------
+
+    def extend(
+        self,
+        backlogs: Mapping[Key, Backlog],
+        needs: Mapping[Key, int],
+        kafka_stops: Mapping[Key, int],
+        *,
+        by_bytes: bool,
+    ) -> None:
+        """Learn more of what lies in some partitions.
+
+        Args:
+            backlogs: Added to.
+            needs: How much more must be known, records or bytes.
+            kafka_stops: Nothing is read from there on.
+            by_bytes: Which of them.
+        """
+        ranges = {key: (backlogs[key].known_until, kafka_stops[key]) for key in needs}
+        kafka = KafkaRanges(
+            self._consumer,
+            ranges,
+            fail_on_data_loss=self._options.fail_on_data_loss,
+            poll_timeout_ms=self._options.poll_timeout_ms,
+        )
+        missing = dict(needs)
+        satisfied: set[Key] = set()
+        try:
+            while kafka.open_keys:
+                for message in kafka.receive(_SCAN_RECORDS, _SCAN_SLICE_S):
+                    key = (message.topic(), message.partition())
+                    size = _size_of(message, self._limits)
+                    backlogs[key].add(size)
+                    missing[key] -= size.size_bytes if by_bytes else size.records
+                enough = {key for key in kafka.open_keys if missing[key] <= 0}
+                satisfied |= enough
+                kafka.finish(enough)
+        finally:
+            self._consumer.unassign()
+        for key in needs:
+            if key not in satisfied:
+                backlogs[key].nothing_until(kafka_stops[key])
+
+
+def _size_of(message: Any, limits: Limits) -> KafkaRecordSize:
+    try:
+        notification = take_notification(message, limits)
+    except (CorruptSegment, UnsupportedFormat):
+        return KafkaRecordSize(message.offset(), 1, 0)  # the task that reads it says what is wrong
+    if notification is None:
+        size_bytes = len(message.key() or b"") + len(message.value() or b"")
+        return KafkaRecordSize(message.offset(), 1, size_bytes)
+    size_bytes = sum(part.uncompressed_bytes for part in notification.parts)
+    return KafkaRecordSize(message.offset(), notification.records, size_bytes)
+
+
+def _no_topic(name: str, found: Collection[str]) -> BlobmsgError:
+    nearest = difflib.get_close_matches(name, found, n=1, cutoff=0.6)
+    hint = f" Did you mean {nearest[0]}?" if nearest else ""
+    return BlobmsgError(
+        f"Kafka has no topic {name}, or this user may not see it.{hint} Create it, or mend the "
+        "option that names it (subscribe, assign)",
+        code=KafkaError.UNKNOWN_TOPIC_OR_PART,
+        topic=name,
+    )
+
+
+def _refused(what: str, error: KafkaError) -> BlobmsgError:
+    return BlobmsgError(
+        f"{what} can't be read: {error.str()}: check the permissions of this user (Read and "
+        "Describe) and the credentials (kafka.sasl.*)",
+        code=error.code(),
+    )

@@ -1,0 +1,113 @@
+"""What the tasks of one Python worker share: settings, store clients, a clock.
+
+Spark's Python workers run one task after the other, so each has one store client per configuration,
+which stays open until the worker ends.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+
+from blobmsg.clock import SystemClock
+from blobmsg.config import parse_settings
+from blobmsg.resources import Stores, freeze
+from blobmsg_spark.usage import StageUsage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from blobmsg.config import Settings
+    from blobmsg.store.retrying import RetryingStore
+
+__all__ = ["Worker", "by_value", "partition_id", "worker"]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Settings and stores. Threads: any."""
+
+    settings: Settings
+    stores: Stores
+    clock: SystemClock
+
+    @property
+    def store(self) -> RetryingStore:
+        """The default store."""
+        return self.stores.get().store
+
+    def requests(self) -> StageUsage:
+        """What this process has asked of its stores so far."""
+        counters = self.stores.get().counters.snapshot()
+        return StageUsage(
+            puts=counters.puts,
+            put_bytes=counters.put_bytes,
+            gets=counters.gets,
+            get_bytes=counters.get_bytes,
+            retries=counters.retries,
+        )
+
+
+def worker(conf: Mapping[str, Any], environment: Mapping[str, str]) -> Worker:
+    """This process' worker for a configuration.
+
+    Args:
+        conf: Settings of blobmsg, as the user gave them.
+        environment: Of the driver; this process' own comes before it, and has its zone.
+
+    Raises:
+        ConfigError: A setting is wrong here.
+    """
+    return _worker(freeze(conf), freeze(environment))
+
+
+@lru_cache(maxsize=16)
+def _worker(conf: tuple[tuple[str, str], ...], environment: tuple[tuple[str, str], ...]) -> Worker:
+    settings, _ = parse_settings(dict(conf), {**dict(environment), **os.environ})
+    return Worker(settings, Stores(settings), SystemClock())
+
+
+def partition_id() -> int:
+    """The number of the task that runs here."""
+    context = TaskContext.get()
+    if context is None:
+        raise AssertionError("a task of Spark runs outside of it")
+    return context.partitionId()
+
+
+def by_value(task: Any) -> Any:
+    """A task as a function that executors can load without this package, to say that it is missing.
+
+    cloudpickle sends a nested function whole, while it sends the name of a module's.
+
+    Args:
+        task: Called with an iterator of record batches, gives one; pickles.
+    """
+    pickled = pickle.dumps(task)
+
+    def run(batches: Any) -> Any:
+        import os as _os
+        import pickle as _pickle
+        import sys as _sys
+
+        try:
+            import blobmsg
+            import blobmsg_spark
+
+            del blobmsg, blobmsg_spark
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                f"the Spark executor on {_os.uname().nodename} can't run blobmsg_spark: its Python "
+                f"({_sys.executable}) has no module {error.name!r}. Install 'blobmsg[spark,s3]' "
+                "there, or send an environment that has it with --archives and "
+                "spark.pyspark.python",
+                name=error.name,
+            ) from error
+        yield from _pickle.loads(pickled)(batches)  # noqa: S301  (pickled by this job's driver)
+
+    return run

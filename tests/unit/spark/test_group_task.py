@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.serializers import CloudPickleSerializer
+
+from blobmsg_spark.group_task import GroupTask, group_ends
+
+_NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("key", "ends"),
+    [
+        (pa.array([1, 1, 2, 2, 3]), [2, 4]),
+        (pa.array([None, None, -0.0, 0.0, 1.0, _NAN, _NAN]), [2, 4, 5]),
+        (pa.array(["a"]), []),
+        (pa.array([b"", None, b"b", b"b"]), [1, 2]),
+        (pa.nulls(3), []),
+        (pa.array([[1.0], [1.0], [_NAN], [_NAN], None, []]), [2, 4, 5]),
+        (pa.array([{"a": 0.0, "b": [1]}, {"a": -0.0, "b": [1]}, {"a": 0.0, "b": [2]}]), [2]),
+    ],
+    ids=["numbers", "floats", "one", "bytes", "nulls", "lists", "structs"],
+)
+def test_a_group_ends_where_the_key_is_another_one(key: pa.Array, ends: list[int]) -> None:
+    assert group_ends([key]).tolist() == ends
+
+
+def test_any_of_several_keys_ends_a_group() -> None:
+    keys = [pa.array([1, 1, 1, 2]), pa.array(["a", "b", "b", "b"])]
+
+    assert group_ends(keys).tolist() == [1, 3]
+
+
+def _task(func: Any) -> GroupTask:
+    serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+    return GroupTask(1, ("value",), serializer.dumps(func))
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=5), max_size=6))
+def test_groups_are_whole_however_their_rows_are_batched(batches: list[list[int]]) -> None:
+    keys = sorted(key for batch in batches for key in batch)
+    numbers = iter(enumerate(keys))
+    rows = [[next(numbers) for _ in batch] for batch in batches]
+    given_batches = [
+        pa.record_batch(
+            {
+                "c0": pa.array([number for number, _ in batch], pa.int64()),
+                "k0": pa.array([key for _, key in batch], pa.int64()),
+            }
+        )
+        for batch in rows
+    ]
+
+    def collect(table: pa.Table) -> pa.Table:
+        assert table.column_names == ["value"]
+        return pa.table({"values": [table.column(0).to_pylist()]})
+
+    found = [
+        row for out in _task(collect)(iter(given_batches)) for row in out.column(0).to_pylist()
+    ]
+
+    assert found == [
+        [number for number, key in enumerate(keys) if key == wanted] for wanted in sorted(set(keys))
+    ]
+
+
+def test_a_function_that_gives_no_table_is_named() -> None:
+    rows = pa.record_batch({"c0": [1], "k0": [1]})
+
+    with pytest.raises(TypeError, match=r"gave a NoneType: it must give a pyarrow\.Table"):
+        list(_task(lambda _table: None)(iter([rows])))
