@@ -11,6 +11,7 @@ import contextlib
 import logging
 import queue
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass
 from itertools import starmap
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 __all__ = ["EntryContext", "FetchResult", "Fetcher", "decode_part", "decode_stored"]
 
 logger = logging.getLogger("blobmsg.fetcher")
+
+_HOUR_MS: Final = 3_600_000
 
 # A range that is wrong once may be right the next time (a bit flipped on the way); one that is
 # wrong three times is wrong in the store.
@@ -324,11 +327,14 @@ class Fetcher:
         """What a failed fetch calls for."""
         if isinstance(error, ObjectMissing):
             expiry_ms = ObjectKey.decode(section.key).expiry_ms()
-            if expiry_ms is not None and self._clock.timestamp_ms() >= expiry_ms:
+            now_ms = self._clock.timestamp_ms()
+            if expiry_ms is not None and now_ms >= expiry_ms:
                 text = _where(
                     section, part, entry,
-                    "the object is past its expiry hour and gone; Kafka has not deleted the "
-                    "notification yet",
+                    "the object is past its expiry hour and gone, since "
+                    f"{time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime(expiry_ms // 1000))}; the "
+                    f"reader lags by {(now_ms - part.last_timestamp_ms) // _HOUR_MS} h, and Kafka "
+                    "has not deleted the notification yet",
                 )  # fmt: skip
                 return Failure(FailureKind.EXPIRED, ObjectExpired(text).kafka_error)
         return _failure(error, section, part, entry)

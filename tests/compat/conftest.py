@@ -34,6 +34,14 @@ def both(conf: dict[str, Any], make_topic: Callable[..., str]) -> Both:
 
 
 @pytest.fixture
+def by_every_route(both: Both, make_topic: Callable[..., str]) -> Both:
+    """The same with every way of sending that there is, `auto` being the default."""
+    conf = both.ours[0].conf
+    more = [Side(way, {**conf, "blobmsg.route": way}, make_topic) for way in ("inline", "auto")]
+    return Both(both.stock, (*both.ours, *more))
+
+
+@pytest.fixture
 def readers(both: Both) -> Both:
     """The same for tests that only read: how a consumer's settings say to send is no matter."""
     return Both(both.stock, both.ours[:1])

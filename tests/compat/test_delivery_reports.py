@@ -38,7 +38,7 @@ def _keeps_headers(seen: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_report_of_a_delivered_record(both: Both) -> None:
+def test_a_report_of_a_delivered_record(by_every_route: Both) -> None:
     stamp = recent_ms()
 
     def case(side: Side) -> Any:
@@ -52,13 +52,13 @@ def test_a_report_of_a_delivered_record(both: Both) -> None:
                 flush(producer)  # one to a notification, so that its offset is Kafka's
         return [side.see_message(message) for message in reports.messages()]
 
-    by_stock = both.agree(case, _keeps_headers)
+    by_stock = by_every_route.agree(case, _keeps_headers)
     assert [message["offset"] for message in by_stock] == [0, 0, 1, 1]
     assert by_stock[0]["timestamp"] == (1, stamp)
     assert by_stock[0]["has latency"]
 
 
-def test_a_report_of_a_failed_record(both: Both) -> None:
+def test_a_report_of_a_failed_record(by_every_route: Both) -> None:
     stamp = recent_ms()
 
     def case(side: Side) -> Any:
@@ -87,12 +87,12 @@ def test_a_report_of_a_failed_record(both: Both) -> None:
         messages = [{**m, "timestamp": (1, stamp)} for m in _keeps_headers(messages)]
         return known, errors, messages
 
-    known, errors, messages = both.agree(case, keeps_headers_and_times)
+    known, errors, messages = by_every_route.agree(case, keeps_headers_and_times)
     assert {error[1][1] for error in known.values()} == {error[0] for error in errors}
     assert [message["offset"] for message in messages] == [None, None]
 
 
-def test_reports_come_in_produce_order_with_growing_offsets(both: Both) -> None:
+def test_reports_come_in_produce_order_with_growing_offsets(by_every_route: Both) -> None:
     def case(side: Side) -> Any:
         topic, reports = side.topic(2), Reports()
         with side.producer() as producer:
@@ -107,7 +107,7 @@ def test_reports_come_in_produce_order_with_growing_offsets(both: Both) -> None:
         are_growing = all(found == sorted(set(found)) for found in offsets.values())
         return are_growing, reports.values_by_partition()
 
-    are_growing, values = both.agree(case)
+    are_growing, values = by_every_route.agree(case)
     assert are_growing
     assert values == {n: [b"%d" % i for i in range(n, 60, 2)] for n in range(2)}
 

@@ -26,7 +26,7 @@ _HEADERS: list[Any] = [
 ]
 
 
-def test_keys_values_headers_and_timestamps_arrive_as_they_were_given(both: Both) -> None:
+def test_keys_values_headers_and_timestamps_arrive_as_they_were_given(by_every_route: Both) -> None:
     stamp = recent_ms()
     records: list[dict[str, Any]] = [
         {"value": value, "key": key} for value in _KEYS_AND_VALUES for key in _KEYS_AND_VALUES
@@ -47,7 +47,7 @@ def test_keys_values_headers_and_timestamps_arrive_as_they_were_given(both: Both
             messages = read(consumer, len(reports.messages()))
         return [(m.key(), m.value(), m.headers(), m.timestamp()) for m in messages]
 
-    by_stock = both.agree(case)
+    by_stock = by_every_route.agree(case)
     assert len(by_stock) == len(records)
     assert by_stock[0] == (None, None, None, (1, stamp))
     assert by_stock[1] == (b"", None, None, (1, stamp))
@@ -147,6 +147,46 @@ def test_without_a_key_or_with_an_empty_one_records_are_spread(
         return partitions, {message.key() for message in reports.messages()}
 
     assert both.agree(case) == ({0, 1, 2}, {key})
+
+
+def test_the_random_partitioner_spreads_one_key_too(both: Both) -> None:
+    more = {"partitioner": "random", "sticky.partitioning.linger.ms": 0}
+
+    def case(side: Side) -> Any:
+        topic, reports = side.topic(3), Reports()
+        with side.producer(more) as producer:
+            for _ in range(200):
+                producer.produce(topic, b"v", b"always the same", on_delivery=reports)
+            flush(producer)
+        return {message.partition() for message in reports.messages()}
+
+    assert both.agree(case) == {0, 1, 2}
+
+
+def test_a_compacted_topic_takes_records_with_keys_and_refuses_those_without(
+    by_every_route: Both,
+) -> None:
+    stamp = recent_ms()
+
+    def case(side: Side) -> Any:
+        topic, reports = side.topic(config={"cleanup.policy": "compact"}), Reports()
+        with side.producer() as producer:
+            for key, value in ((b"a", b"1"), (b"b", None), (None, b"no key"), (b"", b"3")):
+                producer.produce(topic, value, key, on_delivery=reports, timestamp=stamp)
+                flush(producer)
+        with side.consumer() as consumer:
+            consumer.assign([partition(topic, 0, 0)])
+            messages = read(consumer, len(reports.outcomes) - len(reports.errors))
+        return (
+            [side.see(error) for error in reports.errors],
+            [(side.see(m.error()), m.key(), m.value()) for _, m in reports.outcomes],
+            [(m.key(), m.value(), side.kafka_offset(m.offset()), m.timestamp()) for m in messages],
+        )
+
+    errors, _, messages = by_every_route.agree(case)
+    assert [error[0] for error in errors] == ["INVALID_RECORD"]
+    expected = [(b"a", b"1"), (b"b", None), (b"", b"3")]
+    assert messages == [(*record, n, (1, stamp)) for n, record in enumerate(expected)]
 
 
 def test_records_without_a_key_stay_together_for_a_while(both: Both) -> None:

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from tests.helpers.quotas import slow_client
-from tests.helpers.records import Reports, flush, read, wait_until
+from tests.helpers.records import Reports, flush, read, send, wait_until
+from tests.helpers.stock import StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,6 +157,28 @@ def test_throttle_cb_hears_of_a_quota(both: Both) -> None:
         ]
 
     with slow_client(both.stock.conf["bootstrap.servers"], client_id, 100):
+        assert both.agree(case) == [("ThrottleEvent", True, True)]
+
+
+def test_throttle_cb_of_a_consumer_hears_of_a_quota(both: Both) -> None:
+    client_id = f"slow-{uuid.uuid4().hex}"
+
+    def case(side: Side) -> Any:
+        topic = side.topic()
+        send(StockProducer(both.stock.conf), topic, [bytes(10_000)] * 100, partition=0)
+        heard: list[Any] = []
+        with side.consumer({"client.id": client_id, "throttle_cb": heard.append}) as consumer:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            wait_until(
+                lambda: any(e.throttle_time > 0 for e in heard),
+                "it",
+                serve=lambda: consumer.poll(0.1),
+            )
+        return [
+            (type(e).__name__, e.broker_id in (1, 2, 3), bool(e.broker_name)) for e in heard[:1]
+        ]
+
+    with slow_client(both.stock.conf["bootstrap.servers"], client_id, 1000):
         assert both.agree(case) == [("ThrottleEvent", True, True)]
 
 
