@@ -222,6 +222,10 @@ class StoreRequests:
             data = data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :]
         fill_targets(targets, data)
 
+    def put_if_absent(self, key: str, data: Body, *, deadline_ms: int) -> bool:
+        """Nobody asks."""
+        raise NotImplementedError(key, data, deadline_ms)
+
     def size(self, key: str) -> int:
         """Nobody asks."""
         raise NotImplementedError(key)

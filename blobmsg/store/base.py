@@ -76,6 +76,24 @@ class Store(Protocol):
         """
         ...
 
+    def put_if_absent(self, key: str, data: Body, *, deadline_ms: int) -> bool:
+        """Store an object unless there is one of this name: of several clients one succeeds.
+
+        Args:
+            key: Below the store's prefix.
+            data: As in `put`.
+            deadline_ms: As in `put`.
+
+        Returns:
+            Whether it was stored. False: there is an object of this name, and it was not changed.
+            It may be this very one, where an earlier attempt of the call had stored it and its
+            answer was lost; who must know compares what is there.
+
+        Raises:
+            ConfigError: The store can't do that.
+        """
+        ...
+
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """Read exactly these bytes of an object.
 

@@ -58,23 +58,40 @@ class FileStore:
     def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; file systems take no deadline."""
         path = self._path(key)
+        with self._translated("write", key), self._written(path, data) as temporary:
+            temporary.replace(path)
+
+    def put_if_absent(self, key: str, data: Body, *, deadline_ms: int) -> bool:
+        """See `Store.put_if_absent`; the file system must have hard links."""
+        path = self._path(key)
+        with self._translated("write", key), self._written(path, data) as temporary:
+            try:
+                os.link(temporary, path)  # a rename would replace what is there
+            except FileExistsError:
+                return False
+            finally:
+                temporary.unlink()
+        return True
+
+    @contextmanager
+    def _written(self, path: Path, data: Body) -> Generator[Path, None, None]:
+        """A synced file beside `path`, to be moved; what became of its folder is synced, too."""
         temporary = path.parent / (
             f"{TEMPORARY_PREFIX}{os.getpid()}-{threading.get_ident()}-{next(self._numbers)}"
         )
-        with self._translated("write", key):
-            descriptor = self._create(temporary)
+        descriptor = self._create(temporary)
+        try:
             try:
-                try:
-                    _write_all(descriptor, data)
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
-                temporary.replace(path)
-            except BaseException:
-                with suppress(OSError):
-                    temporary.unlink()
-                raise
-            _sync_folder(path.parent)
+                _write_all(descriptor, data)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            yield temporary
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync_folder(path.parent)
 
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`; file systems take no deadline."""

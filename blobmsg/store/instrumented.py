@@ -102,6 +102,15 @@ class InstrumentedStore:
             self._inner.put(key, data, deadline_ms=deadline_ms, crc32=crc32)
         self._counters.add(put_bytes=sum(piece.nbytes for piece in pieces_of(data)))
 
+    def put_if_absent(self, key: str, data: Body, *, deadline_ms: int) -> bool:
+        """See `Store.put_if_absent`; one that was refused counts as sent."""
+        self._counters.add(puts=1)
+        with self._counted_errors():
+            is_stored = self._inner.put_if_absent(key, data, deadline_ms=deadline_ms)
+        if is_stored:
+            self._counters.add(put_bytes=sum(piece.nbytes for piece in pieces_of(data)))
+        return is_stored
+
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`."""
         self._counters.add(gets=1)

@@ -33,8 +33,8 @@ class MemoryStore:
     Args:
         name: Stores of one name share their objects for the life of the process.
 
-    Threads: any. `_names_lock` guards `_by_name`; an object's bytes never change, and single
-    dict operations are atomic, so objects need no lock.
+    Threads: any. `_names_lock` guards `_by_name`, and `put_if_absent` against itself; an object's
+    bytes never change, and single dict operations are atomic, so objects need no other lock.
     """
 
     _names_lock: ClassVar[threading.Lock] = threading.Lock()
@@ -59,6 +59,17 @@ class MemoryStore:
         self._check_open()
         check_key(key)
         self._objects[key] = data if isinstance(data, bytes) else b"".join(pieces_of(data))
+
+    def put_if_absent(self, key: str, data: Body, *, deadline_ms: int) -> bool:
+        """See `Store.put_if_absent`; immediate, whatever the deadline."""
+        self._check_open()
+        check_key(key)
+        content = data if isinstance(data, bytes) else b"".join(pieces_of(data))
+        with self._names_lock:
+            if key in self._objects:
+                return False
+            self._objects[key] = content
+        return True
 
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`; immediate, whatever the deadline."""

@@ -178,6 +178,13 @@ class RetryingStore:
 
         self._repeat(attempt, deadline_ms, tell)
 
+    def put_if_absent(self, key: str, data: Body, *, deadline_ms: int) -> bool:
+        """See `Store.put_if_absent`; attempts end at the deadline."""
+        return self._repeat(
+            lambda until_ms: self._inner.put_if_absent(key, data, deadline_ms=until_ms),
+            deadline_ms,
+        )
+
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`; attempts end at the deadline."""
         return self._repeat(

@@ -121,10 +121,31 @@ class S3Store:
 
     def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
         """See `Store.put`; the store refuses bytes that were damaged on the way."""
+        self._put(key, data, {}, deadline_ms, crc32)
+
+    def put_if_absent(self, key: str, data: Body, *, deadline_ms: int) -> bool:
+        """See `Store.put_if_absent`; S3's conditional write."""
+        try:
+            self._put(key, data, {"if-none-match": "*"}, deadline_ms, None)
+        except ConfigError as error:
+            if error.details.get("s3_code") == "PreconditionFailed":
+                return False
+            raise
+        return True
+
+    def _put(
+        self,
+        key: str,
+        data: Body,
+        conditions: Mapping[str, str],
+        deadline_ms: int,
+        crc32: int | None,
+    ) -> None:
         pieces = pieces_of(data)
         checksum = (crc32_of(pieces) if crc32 is None else crc32).to_bytes(4, "big")
         headers = {
             **self._put_headers,
+            **conditions,
             "content-type": "application/octet-stream",
             "x-amz-checksum-crc32": base64.b64encode(checksum).decode(),
         }

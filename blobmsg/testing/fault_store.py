@@ -178,6 +178,16 @@ class FaultStore:
         self._inner.put(key, data, deadline_ms=deadline_ms, crc32=crc32)
         _after(fault)
 
+    def put_if_absent(self, key: str, data: Body, *, deadline_ms: int) -> bool:
+        """See `Store.put_if_absent`; a fault for `put` hits it, too."""
+        fault = self._next("put", key)
+        self._before(fault, key, deadline_ms=deadline_ms)
+        if fault is not None and fault.corrupt is not None:
+            data = fault.corrupt(b"".join(pieces_of(data)))
+        is_stored = self._inner.put_if_absent(key, data, deadline_ms=deadline_ms)
+        _after(fault)
+        return is_stored
+
     def get_range(self, key: str, byte_range: ByteRange, *, deadline_ms: int) -> bytes:
         """See `Store.get_range`."""
         fault = self._next("get_range", key)
@@ -302,6 +312,7 @@ class _OpenFaultStore:
 
     def __init__(self, shared: FaultStore) -> None:
         self.put = shared.put
+        self.put_if_absent = shared.put_if_absent
         self.get_range = shared.get_range
         self.read_range = shared.read_range
         self.size = shared.size

@@ -144,6 +144,35 @@ class StoreContract:
         assert store.get_tail("k", 10) == b"data"
         assert len(list(store.list_keys())) == 1
 
+    def test_only_the_first_object_of_a_name_is_stored(self, store: Store) -> None:
+        assert store.put_if_absent("a/k", [b"fir", b"st"], deadline_ms=soon())
+        assert not store.put_if_absent("a/k", b"second", deadline_ms=soon())
+        assert store.get_tail("a/k", 10) == b"first"
+        put(store, "b")
+        assert not store.put_if_absent("b", b"second", deadline_ms=soon())
+        assert [info.key for info in store.list_keys()] == ["a/k", "b"]
+        store.delete(["b"])
+        assert store.put_if_absent("b", b"second", deadline_ms=soon())
+
+    def test_of_many_that_store_a_name_at_once_one_succeeds(self, store: Store) -> None:
+        together = threading.Barrier(6)
+        outcomes: list[tuple[bool, bytes]] = []
+
+        def work(data: bytes) -> None:
+            together.wait(20)
+            outcomes.append((store.put_if_absent("k", data, deadline_ms=soon()), data))
+
+        threads = [
+            threading.Thread(target=work, args=(bytes([number]) * 5000,), daemon=True)
+            for number in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(25)
+        assert sorted(is_stored for is_stored, _ in outcomes) == [False] * 5 + [True]
+        assert store.get_tail("k", 9999) == dict(outcomes)[True]
+
     def test_the_tail_is_the_end_or_all_of_a_shorter_object(self, store: Store) -> None:
         put(store, "k", b"0123456789")
         assert store.get_tail("k", 3) == b"789"
