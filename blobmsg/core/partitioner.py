@@ -35,6 +35,7 @@ __all__ = [
     "Partitioner",
     "create_partitioner",
     "fnv1a",
+    "is_left_to_chance",
     "murmur2",
 ]
 
@@ -131,6 +132,20 @@ def create_partitioner(
     if name == "fnv1a_random":
         return _HashedRandom(fnv1a_hash, missing)
     raise ValueError(f"unknown partitioner {name!r}: one of {', '.join(PARTITIONER_NAMES)}")
+
+
+def is_left_to_chance(name: str, key: bytes | None) -> bool:
+    """Whether no hash says where a record goes.
+
+    Args:
+        name: One of `PARTITIONER_NAMES`.
+        key: The record's; all that are not empty are alike.
+    """
+    if name == "random":
+        return True
+    if name == "consistent_random":
+        return not key
+    return name.endswith("_random") and key is None
 
 
 class _MissingKeys:

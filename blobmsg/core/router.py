@@ -22,7 +22,7 @@ from blobmsg.core.segments import Lane, Route, SealedSegment, payload_sizes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Router"]
+__all__ = ["Router", "worth_storing"]
 
 # A lane leaves direct mode at this multiple of the rate at which it enters it, so that a rate near
 # the break-even does not flap.
@@ -58,7 +58,6 @@ class Router:
         self._prices = prices
         self._groups = groups
         self._object_break_even_bytes = break_even_bytes(prices, groups=groups)
-        self._segment_break_even_bytes = marginal_segment_bytes(prices, groups=groups)
         self._interval_ms = interval_ms
         self._inline_max_bytes = inline_max_bytes
 
@@ -117,23 +116,11 @@ class Router:
             self._assign_by_cost(segments, is_direct=is_direct)
 
     def _assign_by_cost(self, segments: Sequence[SealedSegment], *, is_direct: bool) -> None:
-        blobs: list[SealedSegment] = []
-        inline_usd = 0.0
-        for segment in segments:
-            if segment.encoded_bytes < self._segment_break_even_bytes:
-                segment.route = self._kafka_route(segment)
-            else:
-                blobs.append(segment)
-                inline_usd += plain_usd(segment.encoded_bytes, 1, self._prices)
-        # Without a zone tier every partition may have a reader of its own, hence a GET each.
-        blob_usd = object_usd(
-            len(blobs), self._prices, groups=self._groups, gets_per_group=len(blobs)
+        worth = worth_storing(
+            [segment.encoded_bytes for segment in segments], self._prices, groups=self._groups
         )
-        if inline_usd > blob_usd:
-            _assign(blobs, Route.BLOB)
-        else:
-            for segment in blobs:
-                segment.route = self._kafka_route(segment)
+        for segment, is_worth in zip(segments, worth, strict=True):
+            segment.route = Route.BLOB if is_worth else self._kafka_route(segment)
         if is_direct:
             # One record by itself needs no envelope: consumers of any kind can read it.
             for segment in segments:
@@ -158,3 +145,20 @@ class Router:
 def _assign(segments: Sequence[SealedSegment], route: Route) -> None:
     for segment in segments:
         segment.route = route
+
+
+def worth_storing(sizes: Sequence[int], prices: PriceTable, *, groups: int) -> list[bool]:
+    """Which segments of an object are cheaper in it than through Kafka.
+
+    Args:
+        sizes: Their bytes.
+        prices: What requests and crossings cost.
+        groups: How many consumer groups read what is written.
+    """
+    least_bytes = marginal_segment_bytes(prices, groups=groups)
+    stored = [size for size in sizes if size >= least_bytes]
+    inline_usd = sum(plain_usd(size, 1, prices) for size in stored)
+    # Without a zone tier every partition may have a reader of its own, hence a GET each.
+    blob_usd = object_usd(len(stored), prices, groups=groups, gets_per_group=len(stored))
+    pays = inline_usd > blob_usd
+    return [pays and size >= least_bytes for size in sizes]

@@ -63,6 +63,7 @@ __all__ = [
     "BatchObject",
     "EncodedSegment",
     "IndexEntry",
+    "compress_gathered",
     "decode_batch_object_index",
     "encode_batch_object",
     "encode_object_segment",
@@ -274,7 +275,49 @@ def encode_object_value(
 
     Threads: any.
     """
-    found = gather_value(value, timestamp_ms)
+    return compress_gathered(
+        gather_value(value, timestamp_ms),
+        codec,
+        records=1,
+        first_timestamp_ms=timestamp_ms,
+        last_timestamp_ms=timestamp_ms,
+        topic=topic,
+        partition=partition,
+        destination_zone=destination_zone,
+        producer_id=producer_id,
+    )
+
+
+def compress_gathered(
+    found: GatheredSegment,
+    codec: Codec,
+    *,
+    records: int,
+    first_timestamp_ms: int,
+    last_timestamp_ms: int,
+    topic: str,
+    partition: int,
+    destination_zone: str,
+    producer_id: bytes,
+) -> EncodedSegment:
+    """Compress a segment that is in pieces, which are kept unless compressing gains something.
+
+    Args:
+        found: The segment.
+        codec: See `encode_object_segment`; likewise the others.
+        records: How many it has.
+        first_timestamp_ms: The least of them.
+        last_timestamp_ms: The largest of them.
+        topic: Its topic.
+        partition: Its partition.
+        destination_zone: The AZ where it is going to be read; "" when none.
+        producer_id: 16 bytes.
+
+    Raises:
+        UnsupportedFormatError: The codec's package is not installed.
+
+    Threads: any.
+    """
     uncompressed_bytes = found.length_bytes
     if codec is not Codec.NONE:
         compressed = compress(codec, b"".join(found.pieces))
@@ -289,11 +332,11 @@ def encode_object_value(
         found.pieces,
         found.length_bytes,
         found.checksum,
-        1,
+        records,
         codec,
         uncompressed_bytes,
-        timestamp_ms,
-        timestamp_ms,
+        first_timestamp_ms,
+        last_timestamp_ms,
         producer_id,
     )
 

@@ -65,10 +65,12 @@ __all__ = [
     "GatheredSegment",
     "Header",
     "Headers",
+    "LaidOutColumn",
     "Segment",
     "SegmentLayout",
     "decode_segment",
     "encode_segment",
+    "gather_columns",
     "gather_segments",
     "gather_value",
     "segment_chunks",
@@ -207,6 +209,71 @@ def gather_value(value: bytes | memoryview, timestamp_ms: int) -> GatheredSegmen
     except struct.error as error:
         raise FormatError(f"a timestamp is no 64-bit integer: {error}") from error
     pieces = (head, value, _PADDING[len(value) % 8])
+    return GatheredSegment(pieces, layout.length, crc32_of(pieces))
+
+
+class LaidOutColumn(NamedTuple):
+    """Keys or values as a segment has them, in buffers of single bytes.
+
+    Attributes:
+        validity: Arrow's bitmap, bits behind the last record 0; None: no cell is null.
+        offsets: i32[n + 1], little-endian, from 0 on, ascending; a null cell has no bytes.
+        data: What the offsets are of.
+    """
+
+    validity: bytes | memoryview | None
+    offsets: bytes | memoryview
+    data: bytes | memoryview
+
+
+def gather_columns(
+    timestamps: bytes | memoryview,
+    keys: LaidOutColumn | None,
+    values: LaidOutColumn | None,
+    headers: bytes,
+) -> GatheredSegment:
+    """Encode records whose columns are laid out already, without copying them.
+
+    Args:
+        timestamps: i64[n], little-endian, ms since 1970 UTC; single bytes.
+        keys: None when all are null, else some is not; kept, as the others.
+        values: Likewise.
+        headers: As `encode_headers` makes them; empty when no record has any.
+
+    Raises:
+        FormatError: No or too many records, columns of different lengths, or over
+            `MAX_SEGMENT_BYTES`.
+
+    Threads: any.
+    """
+    records, odd = divmod(len(timestamps), 8)
+    _check_record_count(records)
+    flags = 0
+    buffers: list[bytes | memoryview] = [timestamps]
+    for column, present, nulls in ((keys, KEYS, KEY_NULLS), (values, VALUES, VALUE_NULLS)):
+        if column is None:
+            continue
+        flags |= present
+        if column.validity is not None:
+            flags |= nulls
+            buffers.append(column.validity)
+        buffers += (column.offsets, column.data)
+    buffers.append(headers)
+    key_bytes, value_bytes = (
+        0 if column is None else len(column.data) for column in (keys, values)
+    )
+    layout = _layout(flags, records, key_bytes, value_bytes, len(headers), 0)
+    if layout.length > MAX_SEGMENT_BYTES:
+        raise _too_long()
+    sizes = (records, key_bytes, value_bytes, len(headers), 0, 0)
+    pieces: list[bytes | memoryview] = [
+        _HEADER.pack(SEGMENT_MAGIC, SEGMENT_VERSION, flags, 0, *sizes)
+    ]
+    for buffer in buffers:
+        pieces += (buffer, _PADDING[len(buffer) % 8])
+    pieces = [piece for piece in pieces if len(piece)]
+    if odd or sum(map(len, pieces)) != layout.length:
+        raise FormatError("keys, values and timestamps differ in length")
     return GatheredSegment(pieces, layout.length, crc32_of(pieces))
 
 
