@@ -2,24 +2,29 @@
 
 Decides what an option means and which contradict each other, in the words of spark-sql-kafka, whose
 users come here. Never asks Kafka: whether topics and offsets exist shows when they are looked up.
-Settings of the store keep their names (`blobmsg.*`), those of the Kafka client get `kafka.` in
-front. Spark hands options over in lower case, so here they are looked up that way, and all settings
-are lower case anyway.
+Which are settings, and whose, says `options`.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from blobmsg.errors import ConfigError
-from blobmsg.kafka_settings import canonical_name
+from blobmsg_spark.options import (
+    Reader,
+    read_count,
+    read_flag,
+    read_size,
+    read_text,
+    read_whole,
+    split_options,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 __all__ = ["Boundary", "SourceOptions", "Subscription", "parse_source_options"]
 
@@ -48,6 +53,7 @@ _NOT_HERE: Final = (
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
 )
+_REFUSED: Final = dict.fromkeys(_NOT_HERE, "of spark-sql-kafka is not supported here: remove it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,25 +154,9 @@ def parse_source_options(
 
     Threads: any.
     """
-    given = {key.lower(): str(value) for key, value in options.items()}
-    own: dict[str, str] = {}
-    conf: dict[str, str] = {}
-    for key, value in given.items():
-        if key.startswith("kafka."):
-            conf[_kafka_name(key)] = value
-        elif key.startswith("blobmsg."):
-            conf[key] = value
-        elif key in _NAMES:
-            own[_NAMES[key]] = value
-        else:
-            raise _unknown(key)
-    if canonical_name("bootstrap.servers") not in map(canonical_name, conf):
-        raise ConfigError(
-            "option kafka.bootstrap.servers is missing: name the brokers, host:port,host:port",
-            setting="kafka.bootstrap.servers",
-        )
-    conf.setdefault("group.id", own.get("groupIdPrefix", _GROUP_ID))
-    read = {name: _OPTIONS[name](name, value) for name, value in own.items()}
+    given = split_options(options, _OPTIONS, refused=_REFUSED, refused_kafka=_REFUSED_KAFKA)
+    read, conf = given.values, given.conf
+    conf.setdefault("group.id", read.get("groupIdPrefix", _GROUP_ID))
     subscription = _subscription(read)
     found = SourceOptions(
         subscription=subscription,
@@ -179,32 +169,11 @@ def parse_source_options(
         fail_on_data_loss=read.get("failOnDataLoss", True),
         include_headers=read.get("includeHeaders", False),
         poll_timeout_ms=read.get("kafkaConsumer.pollTimeoutMs", _POLL_TIMEOUT_MS),
-        given=frozenset(own),
+        given=frozenset(read),
         conf=conf,
     )
     _check(found, is_streaming=is_streaming)
     return found
-
-
-def _kafka_name(key: str) -> str:
-    name = key.removeprefix("kafka.")
-    reason = _REFUSED_KAFKA.get(canonical_name(name))
-    if reason is not None:
-        raise ConfigError(f"option {key} can't be set: {reason}", setting=key)
-    return name
-
-
-def _unknown(key: str) -> ConfigError:
-    not_here = {name.lower(): name for name in _NOT_HERE}
-    if key in not_here:
-        text = f"option {not_here[key]} of spark-sql-kafka is not supported here: remove it"
-        return ConfigError(text, setting=key)
-    known = [*_NAMES, "kafka.bootstrap.servers", "blobmsg.store.url"]
-    nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    hint = f'. Did you mean "{_NAMES.get(nearest[0], nearest[0])}"?' if nearest else (
-        f": known are {', '.join(_OPTIONS)}, and settings as kafka.* and blobmsg.*"
-    )  # fmt: skip
-    return ConfigError(f'No such option of format("blobmsg"): "{key}"{hint}', setting=key)
 
 
 # --- rules between options ------------------------------------------------------------------------
@@ -371,49 +340,11 @@ def _no_such_json(option: str, text: str, example: str) -> ConfigError:
     return ConfigError(f"option {option} must be JSON like {example}, not {text}", setting=option)
 
 
-def _count(option: str, text: str) -> int:
-    number = _whole(option, text)
-    if number < 1:
-        raise ConfigError(f"option {option} must be at least 1, not {text}", setting=option)
-    return number
-
-
-_UNITS: Final = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_SIZE: Final = re.compile(r"\s*([0-9]+)\s*([bkmgt]?)b?\s*", re.IGNORECASE)
-
-
-def _size(option: str, text: str) -> int:
-    found = _SIZE.fullmatch(text)
-    size_bytes = 0 if found is None else int(found.group(1)) * _UNITS[found.group(2).lower()]
-    if size_bytes < 1:
-        raise ConfigError(
-            f"option {option} must be a number of bytes, at least 1, like 67108864 or 64m, not "
-            f"{text}",
-            setting=option,
-        )
-    return size_bytes
-
-
 def _time(option: str, text: str) -> int:
-    number = _whole(option, text)
+    number = read_whole(option, text)
     if number < 0:
         raise ConfigError(f"option {option} must be ms since 1970, not {text}", setting=option)
     return number
-
-
-def _whole(option: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(
-            f"option {option} must be a whole number, not {text!r}", setting=option
-        ) from None
-
-
-def _flag(option: str, text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ConfigError(f"option {option} must be true or false, not {text!r}", setting=option)
-    return text.strip().lower() == "true"
 
 
 def _strategy(option: str, text: str) -> str:
@@ -422,14 +353,8 @@ def _strategy(option: str, text: str) -> str:
     return text.strip().lower()
 
 
-def _text(option: str, text: str) -> str:
-    if not text.strip():
-        raise ConfigError(f"option {option} is empty", setting=option)
-    return text
-
-
 #: Every option of the source that is no setting, with what reads its text.
-_OPTIONS: Final[dict[str, Callable[[str, str], Any]]] = {
+_OPTIONS: Final[dict[str, Reader]] = {
     "subscribe": _topics,
     "subscribePattern": _pattern,
     "assign": _assigned,
@@ -440,12 +365,11 @@ _OPTIONS: Final[dict[str, Callable[[str, str], Any]]] = {
     "endingOffsets": _offsets,
     "endingTimestamp": _time,
     "endingOffsetsByTimestamp": _times,
-    "maxOffsetsPerTrigger": _count,
-    "maxBytesPerTrigger": _size,
-    "minPartitions": _count,
-    "failOnDataLoss": _flag,
-    "includeHeaders": _flag,
-    "groupIdPrefix": _text,
-    "kafkaConsumer.pollTimeoutMs": _count,
+    "maxOffsetsPerTrigger": read_count,
+    "maxBytesPerTrigger": read_size,
+    "minPartitions": read_count,
+    "failOnDataLoss": read_flag,
+    "includeHeaders": read_flag,
+    "groupIdPrefix": read_text,
+    "kafkaConsumer.pollTimeoutMs": read_count,
 }
-_NAMES: Final = {name.lower(): name for name in _OPTIONS}
