@@ -25,8 +25,8 @@ from blobmsg.format.notification import Notification, encode_notification
 from blobmsg.format.object_key import NO_ZONE
 from blobmsg_spark.row_segment import encode_rows
 from blobmsg_spark.row_splitter import Dealer, RowSplitter, cut_rows
-from blobmsg_spark.usage import StageUsage
-from blobmsg_spark.worker import partition_id
+from blobmsg_spark.usage import ExchangeUsage, StageUsage
+from blobmsg_spark.worker import partition_id, stage_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +60,7 @@ class MapTask:
     """
 
     exchange: Exchange
-    usage: Accumulator[StageUsage] | None
+    usage: Accumulator[ExchangeUsage] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Notifications of these rows.
@@ -96,10 +96,10 @@ class _Map:
         self._number = 0
         self._has_ended = threading.Event()
         self._uploads: deque[Future[_Uploaded]] = deque()
-        self._usage = StageUsage()
+        self._usage = StageUsage(tasks=1)
 
     def run(
-        self, batches: Iterator[pa.RecordBatch], usage: Accumulator[StageUsage] | None
+        self, batches: Iterator[pa.RecordBatch], usage: Accumulator[ExchangeUsage] | None
     ) -> Iterator[pa.RecordBatch]:
         before = self._worker.requests()
         executor = ThreadPoolExecutor(_MOST_UPLOADS, thread_name_prefix="blobmsg-spark-upload")
@@ -121,7 +121,8 @@ class _Map:
             self._has_ended.set()
             executor.shutdown(wait=True, cancel_futures=True)
         if usage is not None:
-            usage.add(self._usage + (self._worker.requests() - before))
+            done = self._usage + (self._worker.requests() - before)
+            usage.add(ExchangeUsage.of_map_task(done, self._worker.settings.zone, stage_id()))
 
     def _add(self, rows: pa.RecordBatch) -> None:
         if self._dealer is not None:

@@ -24,9 +24,11 @@ from blobmsg.errors import (
 from blobmsg.fetcher import EntryContext, Fetcher, decode_part
 from blobmsg.format.errors import FormatError, UnsupportedFormatError
 from blobmsg.format.notification import Limits, decode_notification
+from blobmsg.format.object_key import NO_ZONE, ObjectKey
 from blobmsg.format.segment import MAX_SEGMENT_BYTES
 from blobmsg_spark.row_segment import decode_rows
-from blobmsg_spark.worker import partition_id
+from blobmsg_spark.usage import ExchangeUsage, StageUsage
+from blobmsg_spark.worker import partition_id, stage_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +38,9 @@ if TYPE_CHECKING:
     from pyspark import Accumulator
 
     from blobmsg.errors import BlobmsgError
+    from blobmsg.format.notification import Notification
     from blobmsg.message import RecordsView
     from blobmsg_spark.exchange import Exchange
-    from blobmsg_spark.usage import StageUsage
     from blobmsg_spark.worker import Worker
 
 __all__ = ["ReduceTask"]
@@ -73,7 +75,7 @@ class ReduceTask:
     """
 
     exchange: Exchange
-    usage: Accumulator[StageUsage] | None
+    usage: Accumulator[ExchangeUsage] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of a partition.
@@ -112,28 +114,36 @@ class _Reduce:
             name="blobmsg-spark",
         )
         self._flow = self._debatcher.assigned((exchange.name, partition_id()), None)
+        self._zone = settings.zone
         self._place = f"{exchange.name}, partition {self._flow.key[1]}"
         self._taken = 0
         self._unread = 0
+        self._usage = StageUsage(tasks=1)
 
     def run(
-        self, batches: Iterator[pa.RecordBatch], usage: Accumulator[StageUsage] | None
+        self, batches: Iterator[pa.RecordBatch], usage: Accumulator[ExchangeUsage] | None
     ) -> Iterator[pa.RecordBatch]:
         before = self._worker.requests()
         self._fetcher.start()
         try:
             for rows in batches:
                 for value in rows.column(1):
-                    yield from self._take(value.as_buffer().to_pybytes())
+                    yield from self._counted(self._take(value.as_buffer().to_pybytes()))
                     while self._unread >= _MOST_KNOWN:
-                        yield from self._read()
+                        yield from self._counted(self._read())
             while self._unread:
-                yield from self._read()
+                yield from self._counted(self._read())
         finally:
             self._debatcher.revoked(self._flow.key)  # of a task that ends early nothing is fetched
             self._fetcher.stop(_STOP_S)
             if usage is not None:
-                usage.add(self._worker.requests() - before)
+                done = self._usage + (self._worker.requests() - before)
+                usage.add(ExchangeUsage.of_reduce_task(done, self._zone, stage_id()))
+
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in batches:
+            self._usage += StageUsage(rows=rows.num_rows, row_bytes=rows.nbytes)
+            yield rows
 
     def _take(self, value: bytes) -> Iterator[pa.RecordBatch]:
         """Note what is to be fetched; what has come inline is handed out at once."""
@@ -142,6 +152,7 @@ class _Reduce:
             notification = decode_notification(value, _LIMITS)
         except FormatError as error:
             raise CorruptSegment(f"{self._place}: a damaged notification: {error}") from error
+        self._usage += _segment_usage(notification, self._zone)
         if notification.inline is None:
             self._debatcher.notification_received(self._flow, self._taken, notification, context)
             self._taken += 1
@@ -182,6 +193,16 @@ class _Reduce:
         if isinstance(error, UnsupportedFormatError):
             return UnsupportedFormat(f"{self._place}: {error}")
         return CorruptSegment(f"{self._place}: {error}. {_REMEDY}")
+
+
+def _segment_usage(notification: Notification, zone: str | None) -> StageUsage:
+    """What reading a notification's segment in a zone counts as, requests left out."""
+    if notification.key is None:
+        return StageUsage(segments=1)
+    written_in = ObjectKey.decode(notification.key).zone
+    is_foreign = zone is not None and written_in not in (NO_ZONE, zone)
+    length_bytes = sum(part.byte_range.length for part in notification.parts)
+    return StageUsage(segments=1, foreign_bytes=length_bytes if is_foreign else 0)
 
 
 def _rows(view: RecordsView, entry: Entry) -> list[pa.RecordBatch]:

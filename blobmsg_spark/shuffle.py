@@ -28,13 +28,15 @@ from blobmsg.format.object_key import NO_ZONE, ObjectKey, expiry_hour, retention
 from blobmsg.resources import Stores
 from blobmsg_spark.exchange import Exchange
 from blobmsg_spark.group_task import GroupTask
+from blobmsg_spark.kept_partitioning import check_can_keep, with_hash_partitioning
 from blobmsg_spark.map_task import MapTask
 from blobmsg_spark.partitioning import content_hash, hash_partition
+from blobmsg_spark.progress import Progress
 from blobmsg_spark.ranges import sample_ranges
 from blobmsg_spark.reduce_task import ReduceTask
 from blobmsg_spark.row_types import check_key_types, check_row_types
 from blobmsg_spark.sort_key import sort_keys
-from blobmsg_spark.usage import StageUsage, UsageParam, usage_table
+from blobmsg_spark.usage import ExchangeUsage, UsageParam, usage_table
 from blobmsg_spark.worker import by_value
 
 if TYPE_CHECKING:
@@ -83,6 +85,8 @@ class Shuffle:
             to the store.
         retention_ms: How long the objects of a job that never closed its shuffle live; by default
             `blobmsg.retention.ms`, else a day. A job must not take longer.
+        progress: Whether a line on stderr tells how far each exchange is; by default when stderr
+            is a terminal and Spark's own console progress, which has the same line, is off.
 
     Raises:
         ConfigError: A setting is unknown, out of range or contradicts another.
@@ -101,6 +105,7 @@ class Shuffle:
         prefetch_bytes: int | None = None,
         disk_reserve_bytes: int | None = None,
         retention_ms: int | None = None,
+        progress: bool | None = None,
     ) -> None:
         conf = {"blobmsg.store.url": store} if isinstance(store, str) else dict(store)
         if compression is not None:
@@ -134,15 +139,22 @@ class Shuffle:
         self._retention = retention_class(keep_ms)
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._exchanges: list[tuple[str, Accumulator[StageUsage] | None]] = []
+        self._exchanges: list[tuple[str, Accumulator[ExchangeUsage] | None]] = []
         self._is_closed = False
         self._stores = Stores(self._settings)
+        self._progress = _progress(spark, self.usage, progress)
         _open_shuffles.add(self)
 
-    def repartition(self, df: DataFrame, n: int, *cols: Column | str) -> DataFrame:
+    def repartition(
+        self, df: DataFrame, n: int, *cols: Column | str, keep_partitioning: bool = False
+    ) -> DataFrame:
         """The same rows in `n` partitions; see `repartition`."""
         _check_partitions(n)
         self._check(df)
+        if keep_partitioning:
+            check_can_keep(df, cols)
+            placed = self.repartition(df, n, *cols)
+            return with_hash_partitioning(placed, df, n, cols)
         if not df.columns:  # Arrow does not tell how many rows without columns there are
             return self.repartition(df.select(F.lit(0)), n, *cols).select()
         names = ", ".join(["", *map(_text, cols)])
@@ -277,8 +289,8 @@ class Shuffle:
         placed = notifications.repartitionById(n, F.col("partition"))
         return placed.mapInArrow(by_value(ReduceTask(exchange, usage)), schema).toDF(*df.columns)
 
-    def usage(self) -> dict[str, StageUsage]:
-        """What the exchanges so far did, by number and call; empty with Spark Connect.
+    def usage(self) -> dict[str, ExchangeUsage]:
+        """What both stages of each exchange did, by number and call; empty with Spark Connect.
 
         Of tasks that have succeeded; a second action on the same DataFrame adds what it does, and
         one that ends early (`limit`, `show`) may add less than it did.
@@ -287,7 +299,7 @@ class Shuffle:
             return {name: usage.value for name, usage in self._exchanges if usage is not None}
 
     def report(self) -> str:
-        """Print a table of `usage` with its cost at list prices, and return it."""
+        """Print tables of `usage`, by stage and by zone, at list prices, and return them."""
         with self._lock:
             is_known = all(usage is not None for _, usage in self._exchanges)
         if not is_known:
@@ -310,6 +322,8 @@ class Shuffle:
         """
         if self._is_closed:
             return
+        if self._progress is not None:
+            self._progress.stop()
         store = self._stores.get().store
         keys = (info.key for info in store.list_keys(f"{self._isolation}/"))
         while found := list(islice(keys, _DELETED_AT_ONCE)):
@@ -368,6 +382,7 @@ def repartition(
     batch_bytes: int = DEFAULT_BATCH_BYTES,
     compression: str | None = None,
     prefetch_bytes: int | None = None,
+    keep_partitioning: bool = False,
 ) -> DataFrame:
     """The same rows in `n` partitions, through the store: as `df.repartition(n, *cols)`.
 
@@ -383,11 +398,16 @@ def repartition(
         batch_bytes: Rows of one object, as bytes in memory.
         compression: `none`, `lz4` or `zstd`.
         prefetch_bytes: A reduce task holds at most so much and one segment.
+        keep_partitioning: Tell Spark how rows are partitioned, so that a `groupBy` or a join on the
+            same columns does not shuffle them again. Needs a classic session and private classes
+            of Spark 4.3, and with adaptive execution runs the map stage at once.
 
     Raises:
         ConfigError: A setting is unknown, out of range or contradicts another.
+        NotImplementedError: `keep_partitioning` can't be had here.
         UnsupportedColumn: A column can't pass through the store.
-        ValueError: A streaming DataFrame; no partitions; a size is not positive.
+        ValueError: A streaming DataFrame; no partitions; a size is not positive; no columns whose
+            partitioning could be kept.
     """
     shuffle = Shuffle(
         df.sparkSession,
@@ -396,7 +416,7 @@ def repartition(
         compression=compression,
         prefetch_bytes=prefetch_bytes,
     )
-    return shuffle.repartition(df, n, *cols)
+    return shuffle.repartition(df, n, *cols, keep_partitioning=keep_partitioning)
 
 
 def _names(df: DataFrame) -> list[str]:
@@ -442,9 +462,26 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _accumulator(spark: SparkSession) -> Accumulator[StageUsage] | None:
+def _accumulator(spark: SparkSession) -> Accumulator[ExchangeUsage] | None:
     try:
         context = spark.sparkContext
     except PySparkException:
         return None  # Spark Connect has no accumulators
-    return context.accumulator(StageUsage(), UsageParam())
+    return context.accumulator(ExchangeUsage(), UsageParam())
+
+
+def _progress(
+    spark: SparkSession, usages: Callable[[], dict[str, ExchangeUsage]], is_wanted: bool | None
+) -> Progress | None:
+    """What draws how far exchanges are; None when it is not wanted, or nobody knows."""
+    if is_wanted is False or (is_wanted is None and not sys.stderr.isatty()):
+        return None
+    try:
+        context = spark.sparkContext
+    except PySparkException:
+        return None  # Spark Connect has progress of its own: spark.registerProgressHandler
+    if is_wanted is None and context.getConf().get("spark.ui.showConsoleProgress") == "true":
+        return None
+    progress = Progress(usages, context.statusTracker(), sys.stderr)
+    progress.start()
+    return progress

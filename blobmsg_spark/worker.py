@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from blobmsg.config import Settings
     from blobmsg.store.retrying import RetryingStore
 
-__all__ = ["Worker", "by_value", "partition_id", "worker"]
+__all__ = ["Worker", "by_value", "partition_id", "stage_id", "worker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,19 @@ def _worker(conf: tuple[tuple[str, str], ...], environment: tuple[tuple[str, str
 
 def partition_id() -> int:
     """The number of the task that runs here."""
+    return _task_context().partitionId()
+
+
+def stage_id() -> int:
+    """The number of its stage."""
+    return _task_context().stageId()
+
+
+def _task_context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
         raise AssertionError("a task of Spark runs outside of it")
-    return context.partitionId()
+    return context
 
 
 def by_value(task: Any) -> Any:

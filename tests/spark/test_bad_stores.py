@@ -116,7 +116,7 @@ def test_rows_go_through_s3(rows: DataFrame, conf: dict[str, Any]) -> None:
         ours = shuffle.repartition(rows, 4, "id")
 
         assert rows_by_partition(ours) == rows_by_partition(rows.repartition(4, "id"))
-        assert shuffle.usage()["1 repartition(4, id)"].puts == 2
+        assert shuffle.usage()["1 repartition(4, id)"].map.puts == 2
 
 
 @pytest.mark.integration

@@ -260,27 +260,53 @@ def test_rows_stay_on_local_disk_while_it_has_room(everything: DataFrame, store:
     with Shuffle(spark, store, disk_reserve_bytes=0) as roomy:
         assert rows_by_partition(roomy.repartition(everything, 3, "id")) == native
         assert _objects(store) == []
-        assert roomy.usage()["1 repartition(3, id)"].inline_bytes > 0
+        assert roomy.usage()["1 repartition(3, id)"].map.inline_bytes > 0
     with Shuffle(spark, store, disk_reserve_bytes=1 << 60) as full:
         assert rows_by_partition(full.repartition(everything, 3, "id")) == native
         assert _objects(store)
-        assert full.usage()["1 repartition(3, id)"].inline_bytes == 0
+        assert full.usage()["1 repartition(3, id)"].map.inline_bytes == 0
 
 
-def test_the_report_counts_what_the_tasks_did(
+def test_the_report_counts_what_the_tasks_of_both_stages_did(
     everything: DataFrame, store: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Shuffle(everything.sparkSession, store) as shuffle:
+    settings = {"blobmsg.store.url": store, "blobmsg.zone": "az2"}
+    with Shuffle(everything.sparkSession, settings) as shuffle:
         assert shuffle.repartition(everything, 4, "id").count() == 600
         usage = shuffle.usage()["1 repartition(4, id)"]
         text = shuffle.report()
 
-    assert usage.rows == 600
-    assert usage.objects == usage.puts == 3  # one per map task
-    assert usage.segments == usage.gets == 12
-    assert usage.put_bytes > usage.get_bytes > usage.row_bytes > 0
+    wrote, read = usage.map, usage.reduce
+    assert (wrote.tasks, read.tasks) == (3, 4)
+    assert wrote.rows == read.rows == 600
+    assert wrote.objects == wrote.puts == 3  # one per map task
+    assert wrote.segments == read.segments == read.gets == 12
+    assert wrote.put_bytes > read.get_bytes > wrote.row_bytes > 0
+    assert (wrote.gets, read.puts, read.foreign_bytes) == (0, 0, 0)
+    assert usage.zones == {"az2": usage.total}
     assert text in capsys.readouterr().out
-    assert "1 repartition(4, id)" in text
+    assert "1 repartition(4, id): map" in text
+    assert "\naz2 " in text
+
+
+def test_progress_is_shown_only_when_it_is_asked_for(
+    spark: SparkSession, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = spark.range(0, 100, 1, 2)
+    with Shuffle(spark, store) as silent:
+        assert silent.repartition(rows, 3, "id").count() == 100
+    assert capsys.readouterr().err == ""
+    with Shuffle(spark, store, progress=True) as shuffle:
+        assert shuffle.repartition(rows, 3, "id").count() == 100
+
+    # Not a terminal: a line for each stage, none drawn over another.
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [
+        "[1 repartition(3, id) map",
+        "[1 repartition(3, id) reduce",
+    ]
+    assert "=(2 + 0) / 2" in lines[0]
+    assert "=(3 + 0) / 3" in lines[1]
 
 
 @pytest.mark.parametrize(

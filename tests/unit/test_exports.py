@@ -51,8 +51,8 @@ def test_the_tools_for_tests_are_these() -> None:
 
 def test_what_spark_users_import_is_this() -> None:
     assert set(blobmsg_spark.__all__) == {
-        "BlobmsgSource", "Shuffle", "StageUsage", "UnsupportedColumn", "register_source",
-        "repartition",
+        "BlobmsgSource", "ExchangeUsage", "Shuffle", "StageUsage", "UnsupportedColumn",
+        "register_source", "repartition",
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from itertools import pairwise
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -26,6 +27,8 @@ def main() -> None:
         found = sorted(tuple(row) for row in bounds.collect())
         assert all(one[1] > other[2] for one, other in pairwise(found)), found
         assert "no accumulators" in shuffle.report()
+        with pytest.raises(NotImplementedError, match="Spark Connect"):
+            shuffle.repartition(rows, 4, "key", keep_partitioning=True)
     spark.stop()
     print("all is well", flush=True)
 
