@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from blobmsg.core.offsets import to_kafka
+from blobmsg.core.offsets import to_kafka, to_virtual
 from blobmsg.errors import ConfigError
 from blobmsg_spark.boundaries import resolve_boundary, times_of
 from blobmsg_spark.kafka_ranges import data_loss
@@ -17,14 +17,14 @@ from blobmsg_spark.range_task import read_range
 from blobmsg_spark.topic_log import TopicLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import pyarrow as pa
 
-    from blobmsg_spark.offset_ranges import Key
+    from blobmsg_spark.offset_ranges import Key, Offsets
     from blobmsg_spark.source_options import Boundary, SourceOptions
 
-__all__ = ["BatchSource"]
+__all__ = ["BatchSource", "plan_batch"]
 
 logger = logging.getLogger("blobmsg.spark")
 
@@ -49,36 +49,61 @@ class BatchSource(DataSourceReader):
         """
         with closing(TopicLog(self._options)) as log:
             keys = log.partitions(self._options.subscription, must_exist=True)
-            bounds = log.bounds(keys)
-            starts, ends = (
-                resolve_boundary(
-                    boundary,
-                    bounds,
-                    log.at_times(times_of(boundary, keys)),
-                    options=self._options,
-                    checks_offsets=log.checks_offsets,
-                )
-                for boundary in (self._options.starting, self._options.ending)
-            )
-            at_least = {key: to_kafka(end) for key, end in ends.items()}
-            if any(at_least[key] > bounds[key].high for key in at_least):
-                bounds = log.bounds(keys, at_least)
-        _check_order(self._options.starting, self._options.ending, starts, ends)
-        wanted = [
-            OffsetRange(*key, starts[key], end) for key, end in sorted(ends.items())
-            if starts[key] < end
-        ]  # fmt: skip
-        ranges, losses = readable_ranges(wanted, bounds)
-        for loss in losses.values():
-            if self._options.fail_on_data_loss:
-                raise data_loss(loss)
-            logger.warning("%s; going on without (failOnDataLoss=false)", loss)
-        pieces = split_ranges(ranges, self._options.min_partitions or 0)
-        return [InputPartition(piece) for piece in pieces]
+            return [InputPartition(found) for found in plan_batch(log, self._options, keys, {})]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range; runs on an executor."""
         return read_range(self._options, partition.value)
+
+
+def plan_batch(
+    log: TopicLog, options: SourceOptions, keys: Collection[Key], begun: Offsets
+) -> list[OffsetRange]:
+    """The ranges that the tasks of a batch read.
+
+    Args:
+        log: Asked where partitions begin and end.
+        options: Of the source.
+        keys: The partitions that are read.
+        begun: Where these begin, whatever the options say; others need not be here.
+
+    Raises:
+        BlobmsgError: An offset is not there, or Kafka is not.
+    """
+    at_least = {key: to_kafka(start) for key, start in begun.items()}
+    bounds = log.bounds(keys, at_least)
+    starts, ends = (
+        resolve_boundary(
+            boundary,
+            bounds,
+            log.at_times(times_of(boundary, keys)),
+            options=options,
+            checks_offsets=log.checks_offsets,
+        )
+        for boundary in (options.starting, options.ending)
+    )
+    at_least = {key: to_kafka(end) for key, end in ends.items()}
+    if any(at_least[key] > bounds[key].high for key in at_least):
+        bounds = log.bounds(keys, at_least)
+    new = ends.keys() - begun.keys()
+    _check_order(options.starting, options.ending, starts, {key: ends[key] for key in new})
+    starts = {**starts, **begun}
+    ahead = [
+        f"{OffsetRange(*key, start, start)}: the log ends at {to_virtual(bounds[key].high)} (an "
+        "election has cut its log)"
+        for key, start in begun.items()
+        if start > to_virtual(bounds[key].high)
+    ]
+    wanted = [
+        OffsetRange(*key, starts[key], end) for key, end in sorted(ends.items())
+        if starts[key] < end
+    ]  # fmt: skip
+    ranges, losses = readable_ranges(wanted, bounds)
+    for loss in [*ahead, *losses.values()]:
+        if options.fail_on_data_loss:
+            raise data_loss(loss)
+        logger.warning("%s; going on without (failOnDataLoss=false)", loss)
+    return split_ranges(ranges, options.min_partitions or 0)
 
 
 def _check_order(

@@ -10,7 +10,13 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs forget it
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
 )
@@ -148,6 +154,25 @@ class TopicLog:
                 code=KafkaError.UNKNOWN_TOPIC_OR_PART,
             )
         return keys.intersection(subscription.partitions)
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Kafka's ids of topics, which a topic that is made anew has not.
+
+        Raises:
+            BlobmsgError: No broker answers, or a topic is missing or may not be described.
+        """
+        asked = self._admin.client.describe_topics(
+            TopicCollection(list(topics)), request_timeout=_REQUEST_S
+        )
+        return {topic: self._topic_id(topic, answer) for topic, answer in asked.items()}
+
+    def _topic_id(self, topic: str, answer: Any) -> str:
+        try:
+            return str(answer.result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() in _PASSING:
+                raise self._unreachable(error.args[0]) from error
+            raise _refused(f"topic {topic}", error.args[0]) from error
 
     def _list_topics(self) -> dict[str, Any]:
         try:

@@ -51,7 +51,8 @@ def test_the_tools_for_tests_are_these() -> None:
 
 def test_what_spark_users_import_is_this() -> None:
     assert set(blobmsg_spark.__all__) == {
-        "BlobmsgSource", "ExchangeUsage", "Shuffle", "StageUsage", "UnsupportedColumn",
+        "Addition", "BlobmsgSource", "ExchangeUsage", "Shuffle", "StageUsage", "UnsupportedColumn",
+        "clean_history", "history_files", "read_history", "reconcile", "reconcile_stream",
         "register_source", "repartition",
     }  # fmt: skip
 
