@@ -1,6 +1,7 @@
-"""`format("blobmsg")` for reading: records of Kafka topics, whose payload may lie in the store.
+"""`format("blobmsg")`: records of Kafka topics, whose payload may lie in the store.
 
-Spark's view of it; what is read and how stands in `batch_source` and `stream_source`.
+Spark's view of it; what is read and how stands in `batch_source` and `stream_source`, what is
+written in `sink`.
 """
 
 from __future__ import annotations
@@ -11,13 +12,20 @@ from pyspark.sql.datasource import DataSource
 
 from blobmsg.errors import ConfigError
 from blobmsg_spark.batch_source import BatchSource
+from blobmsg_spark.sink import BatchSink, StreamSink
+from blobmsg_spark.sink_options import parse_sink_options
 from blobmsg_spark.source_options import parse_source_options
 from blobmsg_spark.source_schema import spark_schema
 from blobmsg_spark.stream_source import StreamSource
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from blobmsg_spark.source_options import SourceOptions
@@ -26,7 +34,7 @@ __all__ = ["BlobmsgSource", "register_source"]
 
 
 class BlobmsgSource(DataSource):
-    """The data source; options as for spark-sql-kafka, see docs/spark_source.md."""
+    """Source and sink; options as for spark-sql-kafka: docs/spark_source.md, docs/spark_sink.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,6 +65,22 @@ class BlobmsgSource(DataSource):
         options = parse_source_options(self.options, is_streaming=True)
         _check_schema(schema, options)
         return StreamSource(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """For `df.write`.
+
+        Raises:
+            ConfigError: An option or a column is wrong, or the mode is `overwrite`.
+        """
+        return BatchSink(parse_sink_options(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """For `df.writeStream`; in complete mode each micro-batch is appended as a whole.
+
+        Raises:
+            ConfigError: An option or a column is wrong.
+        """
+        return StreamSink(parse_sink_options(self.options), schema)
 
 
 def register_source(spark: SparkSession) -> None:
