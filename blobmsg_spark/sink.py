@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
 from blobmsg.errors import BlobmsgError, ConfigError
-from blobmsg_spark.sink_commit import SinkTransaction
+from blobmsg_spark.sink_commit import SinkTransaction, commit_micro_batch
 from blobmsg_spark.sink_message import SinkMessage
 from blobmsg_spark.sink_schema import check_columns
 from blobmsg_spark.sink_task import write_rows
@@ -133,5 +133,10 @@ def _commit(
         )
     _, kafka_conf = options.settings()
     records = sum(found.records for found in notifications)
-    if SinkTransaction(kafka_conf, name).commit(notifications, batch_id):
+    is_new = (
+        SinkTransaction(kafka_conf, name).commit(notifications, None)
+        if batch_id is None
+        else commit_micro_batch(kafka_conf, name, notifications, batch_id)
+    )
+    if is_new:
         logger.info("%s: %d records in %d notifications", name, records, len(notifications))

@@ -4,12 +4,14 @@ Decides whether a micro-batch is written already. Its number stands in a marker,
 in the same transaction: an offset with metadata, of a group named after the query. So a micro-batch
 that Spark runs again, because the driver ended before it wrote down that it was done, is found
 there. Transactions of one query have one transactional id: whoever begins fences who was before,
-and whatever was open is aborted, or ends as it was to end, before the marker is read.
+and whatever was open is aborted, or ends as it was to end, before the marker is read. While nobody
+does, the marker is what the same client has written.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -25,15 +27,15 @@ from confluent_kafka import (
 from blobmsg.errors import BlobmsgError
 from blobmsg.format.notification import HEADER_NAME, HEADER_VALUE
 from blobmsg.inner_config import admin_config
-from blobmsg.resources import SharedAdmin
+from blobmsg.resources import SharedAdmin, freeze
 from blobmsg_spark.sink_options import open_producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
     from blobmsg_spark.sink_message import SinkNotification
 
-__all__ = ["SinkTransaction", "batch_number", "marker_metadata"]
+__all__ = ["SinkTransaction", "batch_number", "commit_micro_batch", "marker_metadata"]
 
 logger = logging.getLogger("blobmsg.spark")
 
@@ -49,7 +51,7 @@ _RETRY_EVERY_S: Final = 0.1
 _POLL_EVERY: Final = 1000
 _MARKER: Final = re.compile(r"blobmsg-spark1:batch=([0-9]{1,19})")
 
-_REMEDIES: Final = {
+_REMEDIES: Final[dict[int, str]] = {
     KafkaError.INVALID_RECORD: "Kafka refuses records without a key on compacted topics: if it was "
     "made compacted, write it with spark-sql-kafka, or set its cleanup.policy to delete",
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic, or lower "
@@ -71,6 +73,11 @@ _FENCED: Final = (
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.PRODUCER_FENCED,
 )
+_REMEDIES.update(
+    dict.fromkeys(_FENCED, "another run of this query has taken over: end one of them")
+)
+# Clients that a worker of Spark keeps for the next micro-batches: one query commits in one worker.
+_KEPT_CLIENTS: Final = 4
 
 
 def marker_metadata(batch_id: int) -> str:
@@ -91,6 +98,9 @@ class SinkTransaction:
         kafka_conf: The user's settings for librdkafka.
         name: Transactional id, and group of the markers.
 
+    Attributes:
+        is_lost: Kafka takes nothing more from this client, for another one has its place.
+
     Raises:
         ConfigError: librdkafka refuses a setting.
 
@@ -101,6 +111,8 @@ class SinkTransaction:
         self._kafka_conf = kafka_conf
         self._name = name
         self._producer = open_producer(kafka_conf, name)
+        self._last_batch: int | None = None  # that is written; None: not asked yet
+        self.is_lost = False
         self._failure: tuple[KafkaError, str, int] | None = None  # of a notification, the first one
 
     def commit(self, notifications: Sequence[SinkNotification], batch_id: int | None) -> bool:
@@ -115,17 +127,18 @@ class SinkTransaction:
             Whether they are now; False: they were written before.
 
         Raises:
-            BlobmsgError: They are not, and never will be, unless it says that nobody knows.
+            BlobmsgError: They are not, and never will be, unless it says that nobody knows. This
+                object is of no more use.
         """
-        self._do("begin", self._producer.init_transactions)
-        if batch_id is not None:
-            last = self._last_batch()
-            if last >= batch_id:
-                log = logger.info if last == batch_id else logger.warning
-                log("micro-batch %d was written before (the last is %d): nothing to do", batch_id,
-                    last)  # fmt: skip
-                return False
-        self._producer.begin_transaction()
+        if self._last_batch is None:
+            self._do("begin", self._producer.init_transactions)
+            self._last_batch = -1 if batch_id is None else self._find_last_batch()
+        if batch_id is not None and batch_id <= self._last_batch:
+            log = logger.info if batch_id == self._last_batch else logger.warning
+            last = self._last_batch
+            log("micro-batch %d was written before (the last is %d)", batch_id, last)
+            return False
+        self._do("begin", lambda _: self._producer.begin_transaction())
         try:
             self._produce(notifications)
             if batch_id is not None:
@@ -134,6 +147,7 @@ class SinkTransaction:
         except BaseException:
             self._abort()
             raise
+        self._last_batch = batch_id
         return True
 
     # --- steps ------------------------------------------------------------------------------------
@@ -146,15 +160,21 @@ class SinkTransaction:
                     raise self._failed(
                         "produce", KafkaError(KafkaError._TIMED_OUT, "the queue stays full")
                     )
-                self._producer.poll(_RETRY_EVERY_S)
-                self._raise_failure()
+                self._serve(self._producer.poll, _RETRY_EVERY_S)
             if number % _POLL_EVERY == 0:
-                self._producer.poll(0)
-                self._raise_failure()
+                self._serve(self._producer.poll, 0)
         # Reports of what fails come before commit_transaction would say that something has.
-        while self._producer.flush(_RETRY_EVERY_S):
-            self._raise_failure()
+        while self._serve(self._producer.flush, _RETRY_EVERY_S):
+            pass
+
+    def _serve(self, step: Callable[[float], Any], timeout_s: float) -> int:
+        """Take reports; raises what failed. The client's answer."""
+        answer = _try(step, timeout_s)
         self._raise_failure()
+        if isinstance(answer, KafkaError):  # fenced, for example
+            raise self._failed("produce", answer)
+        found: int = answer
+        return found
 
     def _is_handed_over(self, found: SinkNotification) -> bool:
         try:
@@ -181,6 +201,7 @@ class SinkTransaction:
         if self._failure is None:
             return
         error, topic, partition = self._failure
+        self.is_lost = self.is_lost or error.fatal() or error.code() in _FENCED
         remedy = _REMEDIES.get(error.code())
         raise BlobmsgError(
             f"a notification of {topic} [{partition}] was not taken: {error.str()}"
@@ -207,7 +228,7 @@ class SinkTransaction:
             lambda timeout: self._producer.send_offsets_to_transaction(markers, metadata, timeout),
         )
 
-    def _last_batch(self) -> int:
+    def _find_last_batch(self) -> int:
         """The last micro-batch that is written; -1: none is."""
         admin = SharedAdmin(self._kafka_conf)
         try:
@@ -238,9 +259,8 @@ class SinkTransaction:
             time.sleep(_RETRY_EVERY_S)
 
     def _failed(self, what: str, error: KafkaError) -> BlobmsgError:
-        if error.code() in _FENCED:
-            text = "another run of this query has taken over: end one of them"
-        elif what == "commit" and error.retriable():
+        self.is_lost = self.is_lost or error.fatal() or error.code() in _FENCED
+        if what == "commit" and error.retriable():
             text = (
                 "nobody knows whether this batch is visible. A stream finds out when it is started "
                 "again; of a batch write look before you repeat it"
@@ -259,6 +279,51 @@ class SinkTransaction:
             logger.warning(
                 "transaction %s could not be aborted, Kafka will: %s", self._name, failure.str()
             )
+
+
+_kept: dict[Hashable, SinkTransaction] = {}
+if hasattr(os, "register_at_fork"):
+    # What the parent has is not ours.
+    os.register_at_fork(after_in_child=_kept.clear)
+
+
+def commit_micro_batch(
+    kafka_conf: dict[str, Any], name: str, notifications: Sequence[SinkNotification], batch_id: int
+) -> bool:
+    """Make a micro-batch visible, once; the client is kept for the next one.
+
+    Args:
+        kafka_conf: See `SinkTransaction`, likewise the others.
+        name: Of the query.
+        notifications: In order; at least one.
+        batch_id: Of the micro-batch.
+
+    Returns:
+        Whether it is now; False: it was before.
+
+    Raises:
+        BlobmsgError: As `SinkTransaction.commit`.
+
+    Threads: one.
+    """
+    key = (name, freeze(kafka_conf))
+    transaction = _kept.pop(key, None)
+    is_new: bool | None = None
+    if transaction is not None:
+        try:
+            is_new = transaction.commit(notifications, batch_id)
+        except BlobmsgError:
+            # Another worker has committed for this query since. A client that begins anew sees by
+            # the marker what it did, and also whether what we tried has come to pass.
+            if not transaction.is_lost:
+                raise
+    if transaction is None or is_new is None:
+        transaction = SinkTransaction(kafka_conf, name)
+        is_new = transaction.commit(notifications, batch_id)
+    _kept[key] = transaction
+    while len(_kept) > _KEPT_CLIENTS:
+        del _kept[next(iter(_kept))]
+    return is_new
 
 
 def _try(step: Callable[[float], Any], timeout_s: float) -> Any:

@@ -40,6 +40,7 @@ _REFUSED_KAFKA: Final = {
     "partitioner.class": "use kafka.partitioner with one of librdkafka's names, or the column "
     "partition",
     "interceptor.classes": "the client has no interceptors",
+    "allow.auto.create.topics": "topics must be there: create them",
 }
 _READING: Final = (
     "subscribe",
@@ -142,7 +143,12 @@ def open_producer(kafka_conf: Mapping[str, Any], transactional_id: str) -> Any:
     Raises:
         ConfigError: librdkafka refuses a setting.
     """
-    ours = {"enable.idempotence": True, "transactional.id": transactional_id}
+    ours = {
+        "enable.idempotence": True,
+        "transactional.id": transactional_id,
+        # A topic that was deleted while tasks wrote for it is an error, and not made anew.
+        "allow.auto.create.topics": False,
+    }
     try:
         return _StockProducer({**kafka_conf, **ours})
     except (KafkaException, TypeError, ValueError) as error:

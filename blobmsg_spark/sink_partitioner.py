@@ -149,7 +149,8 @@ class SinkPartitioner:
         thrown[0] = self._sticky_at
         self._sticky_at = thrown[-1]
         self._sticky_used = int(ends[-1] - runs[-1] * _STICKY_BYTES)
-        return thrown[runs]
+        found: npt.NDArray[np.int32] = thrown[runs]
+        return found
 
     def _throw(self, count: int) -> npt.NDArray[np.int32]:
         places = self._rng.integers(len(self._available), size=count)
