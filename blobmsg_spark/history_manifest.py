@@ -284,10 +284,9 @@ def decode_manifest(data: bytes) -> Manifest:
     fields = _object(found, "it")
     if fields.get("format") != _FORMAT:
         raise FormatError("it is no manifest of a history")
-    if fields.get("version") != _VERSION:
-        raise UnsupportedFormatError(
-            f"it has version {str(fields.get('version'))[:20]}, known here is {_VERSION}"
-        )
+    version = _number(fields, "version")
+    if version != _VERSION:
+        raise UnsupportedFormatError(f"it has version {version}, known here is {_VERSION}")
     critical = sorted(name for name in fields if name.startswith("!"))
     if critical:
         raise UnsupportedFormatError(f"it has the critical field {critical[0][:64]!r}")
