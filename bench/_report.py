@@ -63,8 +63,12 @@ def replace_section(page: str, name: str, text: str) -> str:
     return f"{page.rstrip()}\n\n{section}\n" if page.strip() else f"{section}\n"
 
 
-def machine() -> dict[str, str]:
-    """Where and with what this runs."""
+def machine(*packages: str) -> dict[str, str]:
+    """Where and with what this runs.
+
+    Args:
+        *packages: Whose versions are told as well.
+    """
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
@@ -73,7 +77,7 @@ def machine() -> dict[str, str]:
         "kernel": f"{platform.system()} {platform.release()}",
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "packages": ", ".join(
-            f"{name} {version(name)}" for name in ("blobmsg", "confluent-kafka", "boto3")
+            f"{name} {version(name)}" for name in ("blobmsg", "confluent-kafka", "boto3", *packages)
         ),
         "load before": f"{os.getloadavg()[0]:.2f} over the last minute",
     }
@@ -96,5 +100,7 @@ def _commit() -> str:
         return answer.stdout.strip()
 
     commit = git("rev-parse", "--short=12", "HEAD") or "unknown"
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "blobmsg", "bench")
+    changed = git(
+        "status", "--porcelain", "--untracked-files=no", "--", "blobmsg", "blobmsg_spark", "bench"
+    )
     return f"{commit} with uncommitted changes" if changed else commit
