@@ -3,81 +3,25 @@
 from __future__ import annotations
 
 import difflib
-import http.client
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from blobmsg import BlobConsumer
 from tests.helpers.records import partition, read
+from tests.helpers.service import SERVICES, Service, post_orders
 from tests.helpers.stock import StockConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from typing_extensions import Self
-
     from blobmsg.lab import Stack
 
 pytestmark = pytest.mark.integration
 
-SERVICES = Path(__file__).parents[2] / "examples" / "microservices"
 ORDERS = 200
-
-
-class Service:
-    """One service in a process of its own; its lines are read as they come."""
-
-    def __init__(self, program: Path, environ: dict[str, str]) -> None:
-        self._name = program.name
-        self._process = subprocess.Popen(
-            [sys.executable, str(program)],
-            env={**os.environ, **environ},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def wait_for(self, pattern: str) -> re.Match[str]:
-        """Read lines until one is like this; the test's own time limit ends the wait."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            found = re.search(pattern, line)
-            if found:
-                return found
-        raise AssertionError(f"{self._name} ended without {pattern!r}")
-
-    def terminate(self) -> tuple[int, str]:
-        """SIGTERM; the exit code and what it said last."""
-        self._process.send_signal(signal.SIGTERM)
-        output, _ = self._process.communicate(timeout=60)
-        return self._process.returncode, output
-
-
-def _post_orders(port: int) -> list[int]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    statuses: list[int] = []
-    orders: list[Any] = [{"customer": n % 7, "cents": 100 * n} for n in range(ORDERS)]
-    for order in [*orders, "no order"]:
-        connection.request("POST", "/orders", json.dumps(order))
-        response = connection.getresponse()
-        response.read()
-        statuses.append(response.status)
-    connection.close()
-    return statuses
 
 
 @pytest.mark.parametrize(
@@ -106,7 +50,10 @@ def test_every_order_gets_its_invoice(
         Service(SERVICES / billing / "billing.py", environ) as biller,
         Service(SERVICES / checkout / "checkout.py", environ) as shop,
     ):
-        statuses = _post_orders(int(shop.wait_for(r"listening on port (\d+)")[1]))
+        orders: list[Any] = [{"customer": n % 7, "cents": 100 * n} for n in range(ORDERS)]
+        statuses = post_orders(
+            int(shop.wait_for(r"listening on port (\d+)")[1]), [*orders, "no order"]
+        )
         code, said = shop.terminate()
         assert (code, said) == (0, f"delivered {ORDERS} orders, 0 failed\n")
         biller.wait_for(rf"^{ORDERS} orders, {ORDERS} invoices")

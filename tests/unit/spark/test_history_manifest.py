@@ -213,7 +213,8 @@ def test_all_files_are_in_a_few_manifests() -> None:
             earlier=earlier,
         )
 
-    read, found = 0, []
+    read = 0
+    found: list[HistoryFile] = []
     number = 599
     while number:
         read += 1
