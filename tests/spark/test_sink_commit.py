@@ -16,12 +16,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     ResourceType,
 )
 
-from blobmsg import BlobConsumer
+from blobmsg.core.partitioner import PARTITIONER_NAMES
 from blobmsg.errors import BlobmsgError, ConfigError, StoreDenied
 from blobmsg_spark.sink_commit import SinkTransaction, commit_micro_batch
 from blobmsg_spark.sink_options import parse_sink_options
 from blobmsg_spark.sink_task import write_rows
-from tests.helpers.records import read_to_end, values_by_partition
+from tests.helpers.records import flush, produce, values_by_partition
+from tests.helpers.sink import read_topic
+from tests.helpers.stock import StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -69,10 +71,7 @@ def values(group_conf: dict[str, Any], topic: str) -> Callable[[], list[bytes]]:
     """What a consumer reads from the topic now."""
 
     def read() -> list[bytes]:
-        with BlobConsumer(group_conf) as consumer:
-            consumer.subscribe([topic])
-            messages = read_to_end(consumer, 1, batch=500).messages
-        return values_by_partition(messages).get(0, [])
+        return values_by_partition(read_topic(group_conf, topic)).get(0, [])
 
     return read
 
@@ -209,10 +208,7 @@ def test_partitions_that_come_between_writing_and_committing_change_nothing(
 
     assert sink.commit(stored, 0)
 
-    with BlobConsumer(group_conf) as consumer:
-        consumer.subscribe([topic])
-        messages = read_to_end(consumer, 4, batch=500).messages
-    assert values_by_partition(messages) == {0: [b"a", b"b"]}
+    assert values_by_partition(read_topic(group_conf, topic, 4)) == {0: [b"a", b"b"]}
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_named(sink: Sink, topic: str, bootstrap: str) -> None:
@@ -236,6 +232,36 @@ def test_a_task_refuses_topics_that_it_can_not_write(
 
     with pytest.raises(BlobmsgError, match=rf"no topic {compacted}x.* Did you mean {compacted}"):
         sink.store(compacted + "x", [b"a"])
+
+
+@pytest.mark.parametrize("name", [name for name in PARTITIONER_NAMES if name != "random"])
+def test_keys_go_where_the_stock_producer_sends_them(
+    name: str,
+    sink: Sink,
+    bootstrap: str,
+    group_conf: dict[str, Any],
+    make_topic: Callable[..., str],
+) -> None:
+    ours, stock = make_topic(7), make_topic(7)
+    keys: list[bytes | None] = [f"key-{number}".encode() for number in range(40)]
+    if name != "consistent_random":  # there chance decides, as for null with the other random ones
+        keys += [b""] if name.endswith("_random") else [b"", None]
+    values = [repr(key).encode() for key in keys]
+    producer = StockProducer({"bootstrap.servers": bootstrap, "partitioner": name})
+    for key, value in zip(keys, values, strict=True):
+        produce(producer, stock, value, key=key)
+    flush(producer)
+
+    batch = pa.RecordBatch.from_pydict({"key": pa.array(keys, pa.binary()), "value": values})
+    options = sink.options(topic=ours, **{"kafka.partitioner": name})
+    assert sink.commit(write_rows(options, None, iter([batch])).notifications, None)
+
+    found, expected = (
+        {message.value(): message.partition() for message in read_topic(group_conf, topic, 7)}
+        for topic in (ours, stock)
+    )
+    assert found == expected
+    assert len(found) == len(keys)
 
 
 def test_a_store_that_refuses_fails_the_task(sink: Sink, topic: str) -> None:
