@@ -203,8 +203,8 @@ class Rounds:
         topics: dict[str, str] = {}
         warm_topics: dict[str, str] = {}
         for variant in (best, ours):
-            topics[variant.client] = self._fill(variant, self._records)
-            warm_topics[variant.client] = self._fill(variant, warm)
+            topics[variant.client] = self.fill(variant, self._records)
+            warm_topics[variant.client] = self.fill(variant, warm)
         for number in range(self._rounds):
             for consumer in consumers if number % 2 == 0 else consumers[::-1]:
                 figures = self._cluster.run(
@@ -226,7 +226,13 @@ class Rounds:
             self._cluster.delete_topic(topic)
         self._cluster.delete_objects("data/")
 
-    def _fill(self, variant: ProduceVariant, records: int) -> str:
+    def fill(self, variant: ProduceVariant, records: int) -> str:
+        """Make a topic with the records of the workload, verified, and return its name.
+
+        Args:
+            variant: How it is written.
+            records: How many.
+        """
         topic = self._cluster.create_topic(variant.client, self._workload.partitions)
         self._measure_produce("fill", variant, records, topic)
         self._verify(variant.client, topic, records)

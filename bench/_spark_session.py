@@ -7,13 +7,9 @@ Spark writes to the same stream.
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import sys
 import threading
 import time
-import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +20,7 @@ from pyspark.sql import functions as F
 from bench._clock import Stopwatch
 from bench._process_tree import processes_below, tree_cpu_seconds
 from bench._spark_cases import CASES
-from bench._spark_sides import ANSWER
+from bench._spark_sides import answer_commands
 from bench._store_requests import StoreRequests
 from blobmsg_spark import Shuffle
 
@@ -209,23 +205,5 @@ def _most_rss_bytes(pid: int) -> int:
     return int(found[0]) * 1024 if found else 0
 
 
-def main() -> None:
-    """Answer commands until there are none."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it ends us
-    side: _Side | None = None
-    for line in sys.stdin:
-        command = json.loads(line)
-        task = command.pop("task")
-        try:
-            if side is None:
-                side, answer = _Side(**command), {}
-            else:
-                answer = getattr(side, task)(**command)
-        except Exception:  # noqa: BLE001  (the parent tells it, and ends us)
-            answer = {"error": traceback.format_exc()}
-        sys.stdout.write(f"\n{ANSWER}{json.dumps(answer)}\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    answer_commands(_Side)

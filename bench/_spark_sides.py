@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 from bench._cluster import PieceFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
 
 __all__ = [
-    "ANSWER",
     "MODES",
     "NATIVE",
     "OURS",
     "S3_SHUFFLE",
     "RunningSide",
     "SideSettings",
+    "answer_commands",
     "spark_conf",
 ]
 
@@ -33,8 +35,8 @@ NATIVE, OURS, S3_SHUFFLE = "native", "blobmsg", "spark-s3-shuffle"
 #: Masters by the name of a mode.
 MODES: Mapping[str, str] = {"local[2]": "local[2]", "local-cluster": "local-cluster[2,1,1024]"}
 _ROOT = Path(__file__).resolve().parents[1]
-#: Begins the lines on stdout that are answers; Spark writes there, too.
-ANSWER = "@answer "
+# Begins the lines on stdout that are answers; Spark writes there, too.
+_ANSWER = "@answer "
 
 _COMMON: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -170,8 +172,8 @@ class RunningSide:
         self._process.stdin.write(json.dumps({"task": task, **arguments}) + "\n")
         self._process.stdin.flush()
         for line in self._process.stdout:
-            if line.startswith(ANSWER):
-                answer: dict[str, Any] = json.loads(line[len(ANSWER) :])
+            if line.startswith(_ANSWER):
+                answer: dict[str, Any] = json.loads(line[len(_ANSWER) :])
                 if "error" in answer:
                     raise PieceFailed(f"{self._name}, {task}: {answer['error'][-4000:]}")
                 return answer
@@ -198,3 +200,26 @@ class RunningSide:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def answer_commands(open_side: Callable[..., Any]) -> None:
+    """What a side's process does: answer commands until there are none.
+
+    Args:
+        open_side: Makes the side with the arguments of the first command; the others are its
+            methods.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it ends us
+    side: Any = None
+    for line in sys.stdin:
+        command = json.loads(line)
+        task = command.pop("task")
+        try:
+            if side is None:
+                side, answer = open_side(**command), {}
+            else:
+                answer = getattr(side, task)(**command)
+        except Exception:  # noqa: BLE001  (the parent tells it, and ends us)
+            answer = {"error": traceback.format_exc()}
+        sys.stdout.write(f"\n{_ANSWER}{json.dumps(answer)}\n")
+        sys.stdout.flush()
