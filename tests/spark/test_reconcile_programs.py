@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 import blobmsg_spark
 from blobmsg_spark import history_files
+from tests.helpers.histories import fill
 from tests.helpers.service import SERVICES, Service, post_orders
 
 if TYPE_CHECKING:
@@ -88,3 +90,23 @@ def test_orders_of_the_services_get_into_parquet_by_a_query_and_by_spark_submit(
     new = len(history_files(conf, topic)) - len(files)
     assert len(submitted) == 1
     assert submitted[0].startswith(f"{topic}: manifest 2, {new} files, 50 records, ")
+
+
+def test_spark_connect_writes_and_reads_histories(
+    conf: dict[str, Any], source_options: dict[str, str], topic: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
+    fill(conf, topic, 20)
+    plan = {
+        "conf": conf,
+        "options": source_options,
+        "topic": topic,
+        "checkpoint": str(tmp_path / "checkpoint"),
+    }
+    environ = {"PYTHONPATH": str(_ROOT), "PYSPARK_PYTHON": sys.executable}
+    program = str(_ROOT / "tests" / "spark" / "programs" / "reconcile_connect.py")
+
+    assert _run(environ, sys.executable, program, json.dumps(plan)) == [
+        "job 100",
+        "query 150 True",
+    ]
