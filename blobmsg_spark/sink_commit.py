@@ -76,6 +76,16 @@ _FENCED: Final = (
 _REMEDIES.update(
     dict.fromkeys(_FENCED, "another run of this query has taken over: end one of them")
 )
+# Of the group's coordinator, of which the admin client does not say that they may pass.
+_PASSING: Final = (
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TIMED_OUT,
+    KafkaError._TRANSPORT,
+)
 # Clients that a worker of Spark keeps for the next micro-batches: one query commits in one worker.
 _KEPT_CLIENTS: Final = 4
 
@@ -242,7 +252,16 @@ class SinkTransaction:
         (answer,) = client.list_consumer_group_offsets(
             [asked], require_stable=True, request_timeout=_REQUEST_S
         ).values()
-        found = answer.result().topic_partitions or ()
+        try:
+            found = answer.result().topic_partitions or ()
+            for place in found:
+                if place.error is not None:  # else it would look as if there were no marker
+                    raise KafkaException(place.error)
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if error.code() not in _PASSING:
+                raise
+            raise KafkaException(KafkaError(error.code(), error.str(), retriable=True)) from None
         return max((batch_number(place.metadata) for place in found), default=-1)
 
     # --- outcomes ---------------------------------------------------------------------------------

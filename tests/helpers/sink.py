@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 from blobmsg import BlobConsumer
 from tests.helpers.records import partition, read_to_end
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_OLDEST_S: Final = 1_700_000_000
 
 __all__ = ["lines_to_topic", "read_topic", "write_files"]
 
@@ -29,9 +32,10 @@ def write_files(folder: Path, count: int, first: int = 0) -> None:
     folder.mkdir(exist_ok=True)
     for number in range(first, first + count):
         lines = (f"{number}-{line}\n" for line in range(10))
-        # Renamed, so that Spark never sees half of one.
-        (folder / f".{number}").write_text("".join(lines))
-        (folder / f".{number}").rename(folder / f"{number:03}.txt")
+        written = folder / f".{number}"  # renamed, so that Spark never sees half of one
+        written.write_text("".join(lines))
+        os.utime(written, (_OLDEST_S + number, _OLDEST_S + number))  # Spark takes the oldest first
+        written.rename(folder / f"{number:03}.txt")
 
 
 def lines_to_topic(

@@ -242,7 +242,7 @@ def test_keys_go_where_the_stock_producer_sends_them(
     group_conf: dict[str, Any],
     make_topic: Callable[..., str],
 ) -> None:
-    ours, stock = make_topic(7), make_topic(7)
+    ours, stock = make_topic(7, replicas=1), make_topic(7, replicas=1)
     keys: list[bytes | None] = [f"key-{number}".encode() for number in range(40)]
     if name != "consistent_random":  # there chance decides, as for null with the other random ones
         keys += [b""] if name.endswith("_random") else [b"", None]
