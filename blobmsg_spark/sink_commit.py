@@ -252,16 +252,13 @@ class SinkTransaction:
         (answer,) = client.list_consumer_group_offsets(
             [asked], require_stable=True, request_timeout=_REQUEST_S
         ).values()
-        try:
-            found = answer.result().topic_partitions or ()
-            for place in found:
-                if place.error is not None:  # else it would look as if there were no marker
-                    raise KafkaException(place.error)
-        except KafkaException as failure:
-            error: KafkaError = failure.args[0]
-            if error.code() not in _PASSING:
-                raise
-            raise KafkaException(KafkaError(error.code(), error.str(), retriable=True)) from None
+        answered = _try(lambda _: answer.result(), _REQUEST_S)
+        if isinstance(answered, KafkaError):
+            raise KafkaException(_that_may_pass(answered))
+        found = answered.topic_partitions or ()
+        for place in found:
+            if place.error is not None:  # else it would look as if there were no marker
+                raise KafkaException(_that_may_pass(place.error))
         return max((batch_number(place.metadata) for place in found), default=-1)
 
     # --- outcomes ---------------------------------------------------------------------------------
@@ -298,6 +295,12 @@ class SinkTransaction:
             logger.warning(
                 "transaction %s could not be aborted, Kafka will: %s", self._name, failure.str()
             )
+
+
+def _that_may_pass(error: KafkaError) -> KafkaError:
+    """The error of an admin client, which says whether it may pass."""
+    may_pass = error.retriable() or error.code() in _PASSING
+    return KafkaError(error.code(), error.str(), retriable=may_pass)
 
 
 _kept: dict[Hashable, SinkTransaction] = {}
