@@ -71,7 +71,7 @@ def plan_batch(
         BlobmsgError: An offset is not there, or Kafka is not.
     """
     at_least = {key: to_kafka(start) for key, start in begun.items()}
-    bounds = log.bounds(keys, at_least)
+    bounds = log.bounds_of_all(keys, at_least)
     starts, ends = (
         resolve_boundary(
             boundary,

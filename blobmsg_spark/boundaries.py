@@ -17,10 +17,10 @@ from blobmsg_spark.offset_ranges import looks_like_kafka_offset
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from blobmsg_spark.offset_ranges import Key, LogBounds
+    from blobmsg_spark.offset_ranges import Key, LogBounds, Offsets
     from blobmsg_spark.source_options import Boundary, SourceOptions, Subscription
 
-__all__ = ["check_checkpoint", "resolve_boundary", "times_of"]
+__all__ = ["check_checkpoint", "check_virtual", "resolve_boundary", "times_of"]
 
 _EARLIEST, _LATEST = -2, -1
 
@@ -125,6 +125,29 @@ def _check_complete(boundary: Boundary, keys: Collection[Key]) -> None:
 def _names(keys: list[Key]) -> str:
     shown = ", ".join(f"{topic} [{partition}]" for topic, partition in keys[:5])
     return f"{shown} and {len(keys) - 5} more" if len(keys) > 5 else shown
+
+
+def check_virtual(offsets: Offsets, bounds: Mapping[Key, LogBounds]) -> None:
+    """Refuse the checkpoint of a source that keeps Kafka's own offsets, as spark-sql-kafka.
+
+    Args:
+        offsets: Of the checkpoint.
+        bounds: Of the partitions that are there.
+
+    Raises:
+        ConfigError: One is none of ours.
+    """
+    for (topic, partition), offset in sorted(offsets.items()):
+        bound = bounds.get((topic, partition))
+        if bound is not None and looks_like_kafka_offset(offset, bound):
+            raise ConfigError(
+                f"the checkpoint has {offset} of {topic} [{partition}], which lies between Kafka's "
+                f"own offsets {bound.low} and {bound.high} and is no virtual offset that is still "
+                "there: if it is the checkpoint of another source (spark-sql-kafka), give this "
+                "query a checkpointLocation of its own and begin with startingOffsets; if it is "
+                "not, Kafka has deleted what lies there, and blobmsg.offset.check=false lets "
+                "failOnDataLoss decide"
+            )
 
 
 def check_checkpoint(keys: Collection[Key], subscription: Subscription) -> None:

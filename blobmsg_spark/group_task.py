@@ -32,11 +32,13 @@ class GroupTask:
     Args:
         keys: How many of the last columns are keys and not the user's.
         names: The user's columns.
+        result_names: The columns of what comes out.
         pickled: The user's function, as cloudpickle writes it.
     """
 
     keys: int
     names: tuple[str, ...]
+    result_names: tuple[str, ...]
     pickled: bytes
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -54,7 +56,19 @@ class GroupTask:
                     f"the function of grouped() gave a {type(found).__name__}: it must give a "
                     "pyarrow.Table of the schema that was named"
                 )
-            yield from found.to_batches()
+            yield from self._in_order(found).to_batches()
+
+    def _in_order(self, found: pa.Table) -> pa.Table:
+        """The columns as the schema has them: by their names, as `applyInArrow` takes them."""
+        names = list(self.result_names)
+        if found.column_names == names:
+            return found
+        if sorted(found.column_names) != sorted(names):
+            raise ValueError(
+                f"the function of grouped() gave the columns {', '.join(found.column_names)}: the "
+                f"schema that was named has {', '.join(names)}"
+            )
+        return found.select(names)
 
 
 def _groups(batches: Iterable[pa.RecordBatch], keys: int) -> Iterator[list[pa.RecordBatch]]:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from blobmsg.errors import ObjectExpired
 from blobmsg.format.batch_object import lay_out_object
 from blobmsg.format.codec import Codec
 from blobmsg.format.notification import Notification, encode_notification
-from blobmsg.format.object_key import NO_ZONE
+from blobmsg.format.object_key import NO_ZONE, ObjectKey
 from blobmsg_spark.row_segment import encode_rows
 from blobmsg_spark.row_splitter import Dealer, RowSplitter, cut_rows
 from blobmsg_spark.usage import ExchangeUsage, StageUsage
@@ -157,7 +158,7 @@ class _Map:
         )
         segments: list[EncodedSegment] = []
         pieces.reverse()
-        while pieces:  # what is encoded needs no place twice
+        while pieces:
             partition, rows = pieces.pop()
             segments.append(encode(rows, partition=partition))
         size_bytes = sum(segment.length_bytes for segment in segments)
@@ -193,6 +194,14 @@ class _Map:
         zone = self._worker.settings.zone or NO_ZONE
         key = exchange.object_key(self._task, number, segments, zone)
         laid_out = lay_out_object(segments)
+        expiry_ms = ObjectKey.decode(key).expiry_ms()
+        if expiry_ms is not None and self._worker.clock.timestamp_ms() >= expiry_ms:
+            raise ObjectExpired(
+                f"{key} would be past its expiry hour, and blobmsg gc might delete it while it is "
+                "read: the Shuffle's retention_ms is over, which is counted from the call of "
+                "repartition. Call it again, or give a longer retention_ms",
+                key=key,
+            )
         self._worker.store.put(
             key,
             laid_out.pieces,

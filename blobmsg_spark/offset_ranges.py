@@ -115,7 +115,8 @@ def decode_offsets(encoded: Mapping[str, Any]) -> dict[Key, int]:
         if not isinstance(partitions, Mapping):
             raise ValueError(f"offsets look like {_EXAMPLE}, not {dict(encoded)}")  # noqa: TRY004
         for partition, offset in partitions.items():
-            if not partition.isdigit() or type(offset) is not int or offset < 0:
+            is_number = partition.isascii() and partition.isdigit()
+            if not is_number or type(offset) is not int or offset < 0:
                 raise ValueError(f"offsets look like {_EXAMPLE}, not {dict(encoded)}")
             offsets[topic, int(partition)] = offset
     return offsets

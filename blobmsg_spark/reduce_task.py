@@ -13,6 +13,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from blobmsg.core.debatcher import Debatcher, Entry, Failure, Run
 from blobmsg.errors import (
+    BlobmsgError,
     CorruptSegment,
     ObjectExpired,
     ObjectMissing,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
     from pyspark import Accumulator
 
-    from blobmsg.errors import BlobmsgError
     from blobmsg.format.notification import Notification
     from blobmsg.message import RecordsView
     from blobmsg_spark.exchange import Exchange
@@ -215,5 +215,8 @@ def _rows(view: RecordsView, entry: Entry) -> list[pa.RecordBatch]:
 def _error(failure: Failure) -> BlobmsgError:
     """What the job fails with."""
     error: KafkaError = failure.error
-    kind = _ERRORS.get(error.code(), CorruptSegment)
-    return kind(f"{error.str()}. {_REMEDY}")
+    kind = _ERRORS.get(error.code())
+    if kind is None:
+        return BlobmsgError(error.str(), code=error.code())
+    is_lost = kind in (ObjectMissing, ObjectExpired, CorruptSegment)
+    return kind(f"{error.str()}. {_REMEDY}" if is_lost else error.str())

@@ -37,7 +37,7 @@ from blobmsg_spark.reduce_task import ReduceTask
 from blobmsg_spark.row_types import check_key_types, check_row_types
 from blobmsg_spark.sort_key import sort_keys
 from blobmsg_spark.usage import ExchangeUsage, UsageParam, usage_table
-from blobmsg_spark.worker import by_value
+from blobmsg_spark.worker import by_value, check_is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ DEFAULT_BATCH_BYTES: Final = 64 << 20
 # A reduce task holds `prefetch_bytes` and one segment more, which so has a bound in skewed data,
 # too. Larger ones gain nothing: a request to S3 is bound by its bandwidth from about 8 MiB on.
 _SEGMENT_BYTES: Final = 16 << 20
-# A task holds three times as much, and Arrow's strings end at 2 GiB.
+# A task holds five times as much, and Arrow's strings end at 2 GiB.
 _MOST_BATCH_BYTES: Final = 1 << 30
 _DAY_MS: Final = 24 * 3_600_000
 _DELETED_AT_ONCE: Final = 1000
@@ -76,7 +76,7 @@ class Shuffle:
             (`blobmsg.store.url`, `blobmsg.s3.endpoint.url` …). What they leave out comes from the
             environment of this process, and in executors from theirs.
         batch_bytes: Rows of one object, as bytes in memory. Larger objects make fewer requests;
-            a map task holds about three times as much.
+            a map task holds about five times as much.
         compression: `none`, `lz4` or `zstd`; by default `blobmsg.compression.type`.
         prefetch_bytes: A reduce task holds at most so much and two segments (16 MiB, or one row);
             by default `blobmsg.prefetch.max.bytes`.
@@ -84,7 +84,8 @@ class Shuffle:
             long as so much of a disk is free, then they go to the store, and back; None: always
             to the store.
         retention_ms: How long the objects of a job that never closed its shuffle live; by default
-            `blobmsg.retention.ms`, else a day. A job must not take longer.
+            `blobmsg.retention.ms`, else a day. Counted from the call that makes an exchange, whose
+            last action must be over by then.
         progress: Whether a line on stderr tells how far each exchange is; by default when stderr
             is a terminal and Spark's own console progress, which has the same line, is off.
 
@@ -127,8 +128,9 @@ class Shuffle:
                 '"blobmsg.store.url" must be set: say where rows go, e.g. s3://bucket/prefix',
                 setting="blobmsg.store.url",
             )
+        check_is_shared(self._settings)
         self._spark = spark
-        # The same store everywhere, whatever executors have in their environment.
+        # The same url everywhere, whatever executors have in their environment.
         self._conf = {**conf, "blobmsg.store.url": self._settings.store_url}
         self._batch_bytes = batch_bytes
         self._prefetch_bytes = prefetch_bytes or self._settings.prefetch_max_bytes
@@ -223,14 +225,17 @@ class Shuffle:
         """
         if not cols:
             raise ValueError("grouped needs at least one column that makes a group")
-        placed = self.repartition(df, n, *cols)
         keys = [F.col(one) if isinstance(one, str) else one for one in cols]
         key_names = [f"k{number}" for number in range(len(keys))]
-        # By number: names may come twice.
-        keyed = placed.select("*", *keys).toDF(*_names(df), *key_names)
+        # The keys go along: behind the exchange `df.k` means nothing, and a key that is not the
+        # same each time would be another one than rows were placed by. By number: names may come
+        # twice.
+        keyed = df.select("*", *keys).toDF(*_names(df), *key_names)
+        placed = self.repartition(keyed, n, *key_names)
         serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-        task = GroupTask(len(keys), tuple(df.columns), serializer.dumps(func))
-        return keyed.sortWithinPartitions(*key_names).mapInArrow(by_value(task), schema)
+        result_names = tuple(self._spark.createDataFrame([], schema).columns)
+        task = GroupTask(len(keys), tuple(df.columns), result_names, serializer.dumps(func))
+        return placed.sortWithinPartitions(*key_names).mapInArrow(by_value(task), schema)
 
     def _check(self, df: DataFrame) -> None:
         if self._is_closed:
@@ -397,7 +402,7 @@ def repartition(
         store: See `Shuffle`, likewise the others.
         batch_bytes: Rows of one object, as bytes in memory.
         compression: `none`, `lz4` or `zstd`.
-        prefetch_bytes: A reduce task holds at most so much and one segment.
+        prefetch_bytes: A reduce task holds at most so much and two segments.
         keep_partitioning: Tell Spark how rows are partitioned, so that a `groupBy` or a join on the
             same columns does not shuffle them again. Needs a classic session and private classes
             of Spark 4.3, and with adaptive execution runs the map stage at once.

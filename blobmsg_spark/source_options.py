@@ -137,7 +137,9 @@ class SourceOptions:
     @property
     def starts_at_end(self) -> bool:
         """Whether a partition is read from where its log ends at the beginning."""
-        return self.starting.kind == "latest" or _LATEST in _logical(self.starting)
+        kind = self.starting.kind
+        may_be_latest = kind == "times" and self.uses_latest_without_match
+        return kind == "latest" or may_be_latest or _LATEST in _logical(self.starting)
 
 
 def parse_source_options(

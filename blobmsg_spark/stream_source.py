@@ -21,8 +21,14 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from blobmsg.core.offsets import to_kafka, to_virtual
+from blobmsg.errors import ConfigError
 from blobmsg.rare_log import RareLog
-from blobmsg_spark.boundaries import check_checkpoint, resolve_boundary, times_of
+from blobmsg_spark.boundaries import (
+    check_checkpoint,
+    check_virtual,
+    resolve_boundary,
+    times_of,
+)
 from blobmsg_spark.kafka_ranges import data_loss
 from blobmsg_spark.offset_ranges import (
     OffsetRange,
@@ -72,6 +78,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_frozen = False  # Trigger.AvailableNow: what came later is not read
         self._backlogs: dict[Key, Backlog] = {}
         self._first: dict[str, dict[str, int]] | None = None  # where a new query begins
+        self._has_checked = False  # that the checkpoint is of a source like this
         self._is_planned = False  # a micro-batch's ranges have been asked for
         self._log_rarely = RareLog(logger.warning)
 
@@ -93,7 +100,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = self._log.at_times(times_of(starting, keys))
         starts = resolve_boundary(
             starting,
-            self._log.bounds(keys),
+            self._log.bounds_of_all(keys),
             found,
             options=options,
             checks_offsets=self._log.checks_offsets,
@@ -122,8 +129,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if not self._is_planned and self._options.starts_at_end and start == self._first:
             return start
-        starts = decode_offsets(start)
-        check_checkpoint(starts, self._options.subscription)
+        starts = self._of_checkpoint(start)
         highs = self._current_highs(starts)
         gone = starts.keys() - highs.keys()
         for topic, partition in sorted(gone):
@@ -156,7 +162,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on nothing is new."""
         self._keys = self._log.partitions(self._options.subscription, must_exist=True)
-        self._highs = self._log.highs(self._keys, {})
+        self._highs = self._log.highs(self._keys, dict.fromkeys(self._keys, 0))
         self._is_frozen = True
 
     @property
@@ -217,8 +223,8 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The ranges that the tasks of a micro-batch read."""
         self._is_planned = True
-        starts, ends = decode_offsets(start), decode_offsets(end)
-        check_checkpoint(ends, self._options.subscription)
+        ends = self._of_checkpoint(end)
+        starts = self._of_checkpoint(start)
         # What is new begins at 0: what Kafka has deleted of it since is lost. An end before the
         # start is that of an empty first micro-batch (`latestOffset`), planned again.
         wanted = [
@@ -234,6 +240,25 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
             InputPartition(piece)
             for piece in split_ranges(ranges, self._options.min_partitions or 0)
         ]
+
+    def _of_checkpoint(self, encoded: dict[str, Any]) -> dict[Key, int]:
+        """The offsets that Spark has kept.
+
+        Raises:
+            ConfigError: They are of another query or another kind of source.
+        """
+        try:
+            offsets = decode_offsets(encoded)
+        except ValueError as error:
+            raise ConfigError(
+                f"the checkpoint is not of this source: {error}. Give this query a "
+                "checkpointLocation of its own"
+            ) from error
+        check_checkpoint(offsets, self._options.subscription)
+        if offsets and not self._has_checked and self._log.checks_offsets:
+            check_virtual(offsets, self._log.bounds(offsets))
+        self._has_checked = True
+        return offsets
 
     def _lose(self, text: str, cause: str) -> None:
         if self._options.fail_on_data_loss:

@@ -130,7 +130,8 @@ class TopicLog:
         names = [
             name
             for name in (found if subscription.pattern is not None else subscription.topics)
-            if subscription.includes_topic(name) and name not in _INTERNAL
+            if subscription.includes_topic(name)
+            and (subscription.pattern is None or name not in _INTERNAL)
         ]
         keys: set[Key] = set()
         for name in names:
@@ -218,6 +219,27 @@ class TopicLog:
         lows = self.lows(keys, at_least or ())
         return {key: LogBounds(lows[key], highs[key]) for key in keys if key in lows and
                 key in highs}  # fmt: skip
+
+    def bounds_of_all(
+        self, keys: Collection[Key], at_least: Mapping[Key, int] | None = None
+    ) -> dict[Key, LogBounds]:
+        """Both ends, where no partition may be left out.
+
+        Raises:
+            BlobmsgError: Kafka does not know a partition that its metadata has.
+        """
+        found = self.bounds(keys, {**dict.fromkeys(keys, 0), **(at_least or {})})
+        missing = sorted(set(keys).difference(found))
+        if missing:
+            topic, partition = missing[0]
+            raise BlobmsgError(
+                f"{topic} [{partition}]: Kafka has it, but does not tell where it begins and ends: "
+                "it is just made or deleted; try again when it is there or gone",
+                code=KafkaError.UNKNOWN_TOPIC_OR_PART,
+                topic=topic,
+                partition=partition,
+            )
+        return found
 
     def _ask_again(
         self, keys: Collection[Key], spec: Any, at_least: Mapping[Key, int]

@@ -76,11 +76,13 @@ def test_unknown_settings_are_refused_before_the_job(rows: DataFrame) -> None:
     with pytest.raises(ConfigError, match=r"Did you mean \"blobmsg.store.url\""):
         repartition(rows, 2, store={"blobmsg.store.ur": "memory://a"})
     with pytest.raises(ConfigError, match=r"'bootstrap.servers' is no setting of a store"):
-        repartition(rows, 2, store={"blobmsg.store.url": "memory://a", "bootstrap.servers": "b"})
+        repartition(rows, 2, store={"blobmsg.store.url": "file:///a", "bootstrap.servers": "b"})
     with pytest.raises(ConfigError, match=r"blobmsg.isolation"):
         repartition(
-            rows, 2, store={"blobmsg.store.url": "memory://a", "blobmsg.isolation": "a" * 60}
+            rows, 2, store={"blobmsg.store.url": "file:///a", "blobmsg.isolation": "a" * 60}
         )
+    with pytest.raises(ConfigError, match=r"in the memory of one process"):
+        repartition(rows, 2, store="memory://a")
 
 
 def test_a_cancelled_job_leaves_nothing_behind_after_close(rows: DataFrame, store: str) -> None:

@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from blobmsg.clock import SystemClock
 from blobmsg_spark import Shuffle, UnsupportedColumn, repartition
 from tests.helpers.spark_rows import rows_by_partition, rows_of
 
@@ -141,6 +143,28 @@ def test_groups_are_those_of_spark(
         )
         assert rows_of(ours) == rows_of(native.drop(*keys))
         assert "hashpartitioning" not in ours._jdf.queryExecution().executedPlan().toString()
+
+
+def test_keys_of_groups_may_be_columns_of_the_frame_and_are_computed_once(
+    everything: DataFrame, store: str
+) -> None:
+    def ids(group: pa.Table) -> pa.Table:
+        keys = group.column("few").to_pylist()
+        return pa.table({"key": [repr(sorted(set(keys), key=repr))], "rows": [len(keys)]})
+
+    with Shuffle(everything.sparkSession, store) as shuffle:
+        by_column = shuffle.grouped(
+            everything, 3, everything.few, func=ids, schema="rows long, key string"
+        ).collect()
+        # Computed again behind the exchange, a random key would make a group in every partition.
+        by_chance = shuffle.grouped(
+            everything, 4, F.floor(F.rand() * 2), func=ids, schema="rows long, key string"
+        ).collect()
+
+    native = everything.groupBy("few").count().collect()
+    assert sorted(row.rows for row in by_column) == sorted(row["count"] for row in native)
+    assert len(by_chance) == 2
+    assert sum(row.rows for row in by_chance) == everything.count()
 
 
 @pytest.mark.parametrize("keys", [(), ("id",)], ids=["dealt", "hashed"])
@@ -333,6 +357,18 @@ def test_a_collated_key_is_refused_and_says_what_to_do(everything: DataFrame, st
 
     ours = repartition(everything, 3, F.expr("lower(collated collate UTF8_BINARY)"), store=store)
     assert rows_of(ours) == rows_of(everything)
+
+
+def test_an_action_after_the_shuffles_retention_is_refused(
+    everything: DataFrame, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Planned long ago.
+    monkeypatch.setattr(SystemClock, "timestamp_ms", lambda _: 1_700_000_000_000)
+    with Shuffle(everything.sparkSession, store, retention_ms=1) as shuffle:
+        late = shuffle.repartition(everything, 2, "id")
+
+        with pytest.raises(PySparkException, match="past its expiry hour"):
+            late.collect()
 
 
 def test_wrong_arguments_are_refused_before_the_job(everything: DataFrame, store: str) -> None:

@@ -37,9 +37,28 @@ def test_any_of_several_keys_ends_a_group() -> None:
     assert group_ends(keys).tolist() == [1, 3]
 
 
-def _task(func: Any) -> GroupTask:
+def _task(func: Any, *result_names: str) -> GroupTask:
     serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-    return GroupTask(1, ("value",), serializer.dumps(func))
+    return GroupTask(1, ("value",), result_names, serializer.dumps(func))
+
+
+def _one_group() -> Any:
+    return iter([pa.record_batch({"c0": pa.array([5]), "k0": pa.array([1])})])
+
+
+def test_columns_that_a_function_gives_are_taken_by_their_names() -> None:
+    task = _task(lambda _: pa.table({"b": [2], "a": [1]}), "a", "b")
+
+    assert [rows.to_pydict() for rows in task(_one_group())] == [{"a": [1], "b": [2]}]
+
+
+@pytest.mark.parametrize("given", [{"a": [1]}, {"a": [1], "c": [2]}, {"a": [1], "b": [2], "c": []}])
+def test_other_columns_than_the_schemas_are_refused(given: dict[str, list[int]]) -> None:
+    def give(_: pa.Table) -> pa.Table:
+        return pa.table({name: pa.array(cells or [3]) for name, cells in given.items()})
+
+    with pytest.raises(ValueError, match="the schema that was named has a, b"):
+        list(_task(give, "a", "b")(_one_group()))
 
 
 @given(st.lists(st.lists(st.integers(0, 3), max_size=5), max_size=6))
@@ -62,7 +81,9 @@ def test_groups_are_whole_however_their_rows_are_batched(batches: list[list[int]
         return pa.table({"values": [table.column(0).to_pylist()]})
 
     found = [
-        row for out in _task(collect)(iter(given_batches)) for row in out.column(0).to_pylist()
+        row
+        for out in _task(collect, "values")(iter(given_batches))
+        for row in out.column(0).to_pylist()
     ]
 
     assert found == [

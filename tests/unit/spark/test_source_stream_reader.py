@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from blobmsg.errors import ConfigError
 from blobmsg.offsets import to_virtual
 from blobmsg_spark.offset_ranges import LogBounds
 from blobmsg_spark.source_options import parse_source_options
@@ -35,6 +36,9 @@ class _GrowingLog:
 
     def bounds(self, *_: Any) -> dict[tuple[str, int], LogBounds]:
         return {_KEY: LogBounds(0, self._grow())}
+
+    def bounds_of_all(self, *_: Any) -> dict[tuple[str, int], LogBounds]:
+        return self.bounds()
 
     def at_times(self, _: Any) -> dict[Any, Any]:
         return {}
@@ -113,4 +117,34 @@ def test_available_now_begins_no_later_than_it_ends(log: _GrowingLog) -> None:
     assert start == _offsets(110)
     assert source.latestOffset(start, ReadAllAvailable()) == start
     assert _ranges(source, start, start) == []
+    assert source.latestOffset(start, ReadAllAvailable()) == start
+
+
+def test_a_checkpoint_with_kafkas_own_offsets_is_refused_whatever_may_be_lost() -> None:
+    class Deleted(_GrowingLog):
+        def bounds(self, *_: Any) -> dict[tuple[str, int], LogBounds]:
+            return {_KEY: LogBounds(50, 200)}
+
+    source = _source(Deleted(), failOnDataLoss="false")
+    kafkas_own = {"t": {"0": 90}}
+
+    with pytest.raises(ConfigError, match="spark-sql-kafka"):
+        source.latestOffset(kafkas_own, ReadAllAvailable())
+    with pytest.raises(ConfigError, match="spark-sql-kafka"):
+        source.partitions(kafkas_own, kafkas_own)
+
+
+@pytest.mark.parametrize("text", [{"²": 1}, {"0": -1}, {"0": "5"}, 5])
+def test_a_checkpoint_of_another_kind_of_source_is_refused(log: _GrowingLog, text: Any) -> None:
+    with pytest.raises(ConfigError, match="checkpointLocation of its own"):
+        _source(log).latestOffset({"t": text}, ReadAllAvailable())
+
+
+def test_a_time_that_may_mean_the_end_begins_with_an_empty_micro_batch(log: _GrowingLog) -> None:
+    log.at_times = lambda _: {_KEY: None}  # type: ignore[method-assign]
+    source = _source(
+        log, startingTimestamp="99999999999999", startingOffsetsByTimestampStrategy="latest"
+    )
+    start = source.initialOffset()
+
     assert source.latestOffset(start, ReadAllAvailable()) == start
