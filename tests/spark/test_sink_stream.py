@@ -89,16 +89,26 @@ def test_a_query_goes_on_where_its_checkpoint_says(query: Query) -> None:
     assert query.values() == query.lines(3)
 
 
-@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize(
+    ("dies", "master"),
+    # Once with an executor in a JVM of its own, which goes with its driver.
+    [("before", "local-cluster[1,1,1024]"), ("after", "local[1]")],
+)
 def test_a_driver_killed_around_its_commit_writes_each_record_once(
-    query: Query, topic: str, dies: str
+    query: Query, dies: str, master: str
 ) -> None:
     query.add_files(3)
-    plan = {"folder": str(query.folder), "options": query.options, "dies": dies}
+    plan = {"folder": str(query.folder), "options": query.options, "dies": dies, "master": master}
     child = subprocess.Popen(
         [sys.executable, "-m", "tests.spark.programs.dying_sink", json.dumps(plan)],
         cwd=_ROOT,
-        env={**os.environ, "PYTHONPATH": str(_ROOT), "PYSPARK_PYTHON": sys.executable},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(_ROOT),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_WORKER_DIR": str(query.folder / "work"),
+        },
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,

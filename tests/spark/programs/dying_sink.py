@@ -61,7 +61,7 @@ def main() -> None:
     os.environ["TEST_DRIVER_GROUP"] = str(os.getpgrp())
     os.environ["TEST_DIES"] = plan["dies"]
     spark = (
-        SparkSession.builder.master("local[1]")
+        SparkSession.builder.master(plan["master"])
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""The sink where executors have JVMs of their own, and through Spark Connect."""
+"""The sink through Spark Connect. With executors in JVMs of their own: `test_sink_stream`."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ from pyspark.sql import SparkSession
 from blobmsg_spark import register_source
 from tests.helpers.sink import lines_to_topic
 
-kind, master, options, folder = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]
-builder = SparkSession.builder
-builder = builder.remote(master) if kind == "connect" else builder.master(master)
+options, folder = json.loads(sys.argv[1]), sys.argv[2]
+builder = SparkSession.builder.remote("local[2]")
 builder = builder.config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
 spark = builder.getOrCreate()
 register_source(spark)
@@ -42,19 +41,13 @@ print("all is well")
 """
 
 
-@pytest.mark.parametrize(
-    ("kind", "master"), [("classic", "local-cluster[2,1,1024]"), ("connect", "local[2]")]
-)
 def test_batch_and_stream_write_each_record_once(
-    kind: str,
-    master: str,
     group_conf: dict[str, Any],
     source_options: dict[str, str],
     make_topic: Callable[..., str],
     tmp_path: Path,
 ) -> None:
-    if kind == "connect":
-        pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
+    pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
     topic = make_topic(2)
     write_files(tmp_path / "in", 2)
     options = {**source_options, "topic": topic, "blobmsg.route": "blob"}
@@ -63,11 +56,10 @@ def test_batch_and_stream_write_each_record_once(
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": str(_ROOT),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_WORKER_DIR": str(tmp_path / "work"),
     }
 
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, kind, master, json.dumps(options), str(tmp_path)],
+        [sys.executable, "-c", _PROGRAM, json.dumps(options), str(tmp_path)],
         env=environ,
         cwd=tmp_path,
         capture_output=True,
