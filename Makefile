@@ -21,7 +21,7 @@ IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock fmt lint types unit parts frameworks test test-lowest planted mutation sanitize demo demo-spark
-.PHONY: bench bench-workloads bench-memory chaos
+.PHONY: bench bench-workloads bench-memory bench-spark chaos
 .PHONY: sim stack-up stack-down docs clean
 
 help: ## this list
@@ -112,6 +112,10 @@ bench-workloads: $(STAMP) parts ## other record sizes, more partitions, compress
 
 bench-memory: $(STAMP) parts ## memory of producer and consumer through 5 minutes without the store
 	$(BIN)/python -m bench.memory $(ARGS)
+
+bench-spark: $(STAMP) parts ## Spark's shuffle and source beside native ones and spark-s3-shuffle
+	$(BIN)/python -m bench.spark $(ARGS)
+	$(BIN)/python -m bench.spark_source $(ARGS)
 
 stack-up: $(STAMP) ## three brokers and a store that stay
 	$(BIN)/blobmsg dev up $(ARGS)
