@@ -6,6 +6,7 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
@@ -90,7 +91,6 @@ def test_pandas_spark_and_duckdb_read_the_files(
     assert frame["offset"].tolist() == expected["offset"].to_pylist()
     assert frame["value"].tolist() == expected["value"].to_pylist()
     assert frame["timestamp"].tolist() == expected["timestamp"].to_pandas().tolist()
-    duckdb = pytest.importorskip("duckdb")
     query = 'SELECT key, value, topic, partition, "offset", headers FROM read_parquet(?)'
     with duckdb.connect() as database:
         found = database.execute(f"{query} ORDER BY 5", [files]).fetchall()
