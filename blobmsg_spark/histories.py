@@ -66,9 +66,8 @@ class Histories:
                 Kafka or the store refuses or does not answer.
         """
         topics = {topic for topic, _ in keys}
-        new = topics - self._topic_ids.keys()
-        if new:
-            self._topic_ids |= log.topic_ids(new)
+        if topics:  # each time: a topic may be made anew while a query runs
+            self._topic_ids |= log.topic_ids(topics)
         ends: dict[Key, int] = {}
         for topic in sorted(topics):
             history = self._logs.setdefault(topic, HistoryLog(self._opened, topic))

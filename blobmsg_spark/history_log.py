@@ -170,7 +170,11 @@ class HistoryLog:
         """
         if self.newest is None:
             return
-        if self._put_manifest(self.newest.number, encode_manifest(self.newest)):
+        number = self.newest.number
+        key = manifest_key(self.topic, number)
+        # Read again, for a later version may have written what this one leaves out.
+        there = self._opened.store.get_tail(key, self._size_bytes[number])
+        if self._put_manifest(number, there):
             raise ConfigError(
                 f"{self._opened.store.describe()} stores an object again that must be stored only "
                 "if it is absent (If-None-Match): it is too old to keep a history; upgrade the "

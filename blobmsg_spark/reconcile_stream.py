@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError
 
+from blobmsg.core.offsets import to_virtual
 from blobmsg.errors import BlobmsgError
 from blobmsg_spark.boundaries import resolve_boundary, times_of
 from blobmsg_spark.histories import Histories
@@ -152,17 +153,30 @@ class _MicroBatches:
         with closing(TopicLog(plan.options)) as log:
             keys = log.partitions(plan.options.subscription, must_exist=False)
             ends = histories.look(log, keys)
+            begins = {**self._begins(log, keys - ends.keys()), **ends}
         task = StreamTask(ends, plan.writing)
         files = read_report(frame.mapInArrow(by_value(task), REPORT_SCHEMA).toArrow())
         new_ends: dict[Key, int] = {}
         for topic, found in files.items():
             if histories.last_run(topic) != plan.writing.run:
                 self._joined -= {(topic, file.partition) for file in found}
-            self._check_joined(topic, found, ends)
+            self._check_joined(topic, found, begins)
             new_ends |= {(topic, file.partition): file.end_offset for file in found}
         histories.commit(plan.writing.run, files, new_ends)
 
-    def _check_joined(self, topic: str, files: list[HistoryFile], ends: Offsets) -> None:
+    def _begins(self, log: TopicLog, keys: set[Key]) -> Offsets:
+        """Where partitions without a history begin, as far as anybody can know.
+
+        A time, or the end of the log, was another place when the query was new.
+        """
+        starting = self._plan.options.starting
+        if starting.kind == "offsets":
+            return {key: place for key, place in starting.places.items() if place >= 0}
+        if starting.kind != "earliest" or not keys:
+            return {}
+        return {key: to_virtual(bound.low) for key, bound in log.bounds(keys).items()}
+
+    def _check_joined(self, topic: str, files: list[HistoryFile], begins: Offsets) -> None:
         """Refuse a micro-batch that leaves records out: its checkpoint is of another history.
 
         Once for each partition: what a running query reads has no gaps. Markers of transactions
@@ -170,11 +184,11 @@ class _MicroBatches:
         """
         for file in files:
             key = (topic, file.partition)
-            end = ends.get(key)
-            if end is None or key in self._joined:
+            begin = begins.get(key)
+            if begin is None or begin >= file.first_offset or key in self._joined:
                 self._joined.add(key)
                 continue
-            between = OffsetRange(*key, end, file.first_offset)
+            between = OffsetRange(*key, begin, file.first_offset)
             if any(batch.num_rows for batch in read_range(self._plan.options, between)):
                 raise BlobmsgError(
                     f"{between}: these records are not in the history, and the query's checkpoint "

@@ -56,6 +56,8 @@ _REMEDIES: Final[dict[int, str]] = {
     "made compacted, write it with spark-sql-kafka, or set its cleanup.policy to delete",
     KafkaError.MSG_SIZE_TOO_LARGE: "raise max.message.bytes of the topic, or lower "
     "kafka.message.max.bytes below it",
+    KafkaError._MSG_TIMED_OUT: "brokers did not take it in time: see that they are reachable, or "
+    "raise kafka.transaction.timeout.ms",
     KafkaError.INVALID_TIMESTAMP: "a timestamp is further away than "
     "message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic allow",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "this user needs Write and, for the marker of a stream, "
@@ -123,6 +125,7 @@ class SinkTransaction:
         self._producer = open_producer(kafka_conf, name)
         self._last_batch: int | None = None  # that is written; None: not asked yet
         self.is_lost = False
+        self._is_outcome_open = False  # of a commit that had no answer
         self._failure: tuple[KafkaError, str, int] | None = None  # of a notification, the first one
 
     def commit(self, notifications: Sequence[SinkNotification], batch_id: int | None) -> bool:
@@ -163,8 +166,8 @@ class SinkTransaction:
     # --- steps ------------------------------------------------------------------------------------
 
     def _produce(self, notifications: Sequence[SinkNotification]) -> None:
-        deadline = time.monotonic() + _STEP_S
         for number, found in enumerate(notifications):
+            deadline = time.monotonic() + _STEP_S
             while not self._is_handed_over(found):
                 if time.monotonic() >= deadline:
                     raise self._failed(
@@ -277,6 +280,7 @@ class SinkTransaction:
     def _failed(self, what: str, error: KafkaError) -> BlobmsgError:
         self.is_lost = self.is_lost or error.fatal() or error.code() in _FENCED
         if what == "commit" and error.retriable():
+            self._is_outcome_open = True
             text = (
                 "nobody knows whether this batch is visible. A stream finds out when it is started "
                 "again; of a batch write look before you repeat it"
@@ -290,6 +294,8 @@ class SinkTransaction:
 
     def _abort(self) -> None:
         """Kafka would do so by itself after `transaction.timeout.ms`, holding readers up until."""
+        if self._is_outcome_open:  # it may be committed, and can't be aborted any more
+            return
         failure = _try(self._producer.abort_transaction, _REQUEST_S)
         if isinstance(failure, KafkaError):
             logger.warning(

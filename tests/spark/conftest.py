@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
+import socket
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +16,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from blobmsg_spark import register_source
+from tests.helpers.records import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TIMEOUT_SECONDS = 180
+_CONNECT_PORT = 15002
 # A worker of Spark that is forked, and one that is left at the end.
 _IGNORED_WARNINGS = ("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -66,6 +71,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     register_source(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def connect_port() -> Iterator[None]:
+    """For a program with a local Spark Connect, whose port is always the same: one at a time."""
+    with (Path(tempfile.gettempdir()) / "blobmsg-tests-connect.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wait_until(_is_connect_port_free, "Spark Connect's port is free")
+        yield
+
+
+def _is_connect_port_free() -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", _CONNECT_PORT))
+        except OSError:  # the JVM of the program before is about to end
+            return False
+    return True
 
 
 @pytest.fixture

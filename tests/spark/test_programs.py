@@ -39,6 +39,7 @@ def test_killed_workers_and_executors_lose_and_double_nothing(store: str, tmp_pa
     ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
+@pytest.mark.usefixtures("connect_port")
 def test_spark_connect_gets_the_same_rows(store: str) -> None:
     assert _run("connect", store).splitlines()[-1] == "all is well"

@@ -92,6 +92,7 @@ def test_orders_of_the_services_get_into_parquet_by_a_query_and_by_spark_submit(
     assert submitted[0].startswith(f"{topic}: manifest 2, {new} files, 50 records, ")
 
 
+@pytest.mark.usefixtures("connect_port")
 def test_spark_connect_writes_and_reads_histories(
     conf: dict[str, Any], source_options: dict[str, str], topic: str, tmp_path: Path
 ) -> None:

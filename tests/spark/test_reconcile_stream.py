@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from blobmsg import BlobProducer
+from blobmsg.errors import ConfigError
 from blobmsg_spark import history_files, read_history, reconcile, reconcile_stream
 from tests.helpers.histories import fill, live
 from tests.helpers.records import flush, produce
@@ -124,7 +125,9 @@ def test_a_new_query_goes_on_where_the_history_ends(
     assert found.num_rows == 40
 
 
+@pytest.mark.parametrize("had", [10, 0], ids=["some", "none"])
 def test_a_checkpoint_that_is_past_the_history_is_refused_and_a_job_fills_the_gap(
+    had: int,
     spark: SparkSession,
     conf: dict[str, Any],
     source_options: dict[str, str],
@@ -134,7 +137,8 @@ def test_a_checkpoint_that_is_past_the_history_is_refused_and_a_job_fills_the_ga
 ) -> None:
     fill(conf, topic, 10, routes=("plain",))
     elsewhere = f"file://{tmp_path}/history"
-    reconcile(spark, {**source_options, "subscribe": topic}, to=elsewhere)
+    if had:
+        reconcile(spark, {**source_options, "subscribe": topic}, to=elsewhere)
     fill(conf, topic, 10, routes=("plain",))
     stream.run()  # into the default store: its checkpoint is at the end now
     fill(conf, topic, 10, routes=("plain",))
@@ -151,7 +155,11 @@ def test_a_checkpoint_that_is_past_the_history_is_refused_and_a_job_fills_the_ga
 
     with pytest.raises(StreamingQueryException, match="checkpoint is past them"):
         run()
-    assert read_history(spark, elsewhere, topic).count() == 10
+    if had:
+        assert read_history(spark, elsewhere, topic).count() == had
+    else:
+        with pytest.raises(ConfigError):
+            history_files(elsewhere, topic)
 
     reconcile(spark, {**source_options, "subscribe": topic}, to=elsewhere)
     run()

@@ -41,6 +41,7 @@ print("all is well")
 """
 
 
+@pytest.mark.usefixtures("connect_port")
 def test_batch_and_stream_write_each_record_once(
     group_conf: dict[str, Any],
     source_options: dict[str, str],

@@ -49,6 +49,7 @@ spark.stop()
 """
 
 
+@pytest.mark.usefixtures("connect_port")
 @pytest.mark.parametrize(
     ("kind", "master"), [("classic", "local-cluster[2,1,1024]"), ("connect", "local[2]")]
 )
