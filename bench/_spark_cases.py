@@ -69,9 +69,15 @@ def _block(is_text: bool) -> bytes:
     return words[:_BLOCK_BYTES].encode()
 
 
+@lru_cache(maxsize=2)
+def _literal(is_text: bool) -> Column:
+    """The block as a column, made once: handing a MiB to the JVM costs more than a small job."""
+    return F.lit(bytearray(_block(is_text)))
+
+
 def _cut(number: Column, length: int, *, is_text: bool) -> Column:
     start = F.pmod(F.xxhash64(number), F.lit(_BLOCK_BYTES - length)).cast("int") + 1
-    return F.substring(F.lit(bytearray(_block(is_text))), start, length)
+    return F.substring(_literal(is_text), start, length)
 
 
 def _chance(seed: int, below: int) -> Column:
