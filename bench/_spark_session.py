@@ -99,15 +99,21 @@ class _Side:
 
     def memory(self, *, case: str, mib: int) -> dict[str, Any]:
         """The most memory of a worker that only reduces: what a map task takes is not in it."""
+        if self._shuffle_settings is None:
+            raise AssertionError("only ours has workers that reduce")
+        # Workers that ran map tasks are gone by then (`spark.python.worker.reuse` is off here).
         watcher = _WorkerMemory(os.getpid())
+        with Shuffle(self._spark, **self._shuffle_settings) as shuffle:
 
-        def reduce_again(df: DataFrame) -> None:
-            df.count()  # map outputs are kept: the second time only the last stage runs
-            # Workers that ran map tasks are gone (`spark.python.worker.reuse` is off here).
+            def place(df: DataFrame, n: int, *columns: str, keep: bool = False) -> DataFrame:
+                del keep
+                # Runs the map stage now, with adaptive execution: every action on what it gives
+                # runs the reduce stage alone. Without it an action would run both.
+                return shuffle.repartition(df, n, *columns, keep_partitioning=True)
+
+            placed = _CASES[case].build(self._spark, mib, place)
             with watcher:
-                df.write.format("noop").mode("overwrite").save()
-
-        self._with_shuffle(case, mib, reduce_again, lambda: None)
+                placed.write.format("noop").mode("overwrite").save()
         return {"most_bytes": watcher.most_bytes}
 
     def stop(self) -> dict[str, Any]:
