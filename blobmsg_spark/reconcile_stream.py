@@ -106,7 +106,7 @@ def _begin_at_ends(plan: ReconcilePlan) -> dict[str, str]:
         found = log.at_times(times_of(options.starting, keys))
         starts = resolve_boundary(
             options.starting,
-            log.bounds(keys),
+            log.bounds_of_all(keys),
             found,
             options=options,
             checks_offsets=log.checks_offsets,
