@@ -279,9 +279,8 @@ class Shuffle:
             disk_reserve_bytes=self._disk_reserve_bytes,
             is_dealt=is_dealt,
         )
-        # By number: names may come twice, and mapInArrow finds columns by name.
-        names = _names(df)
-        numbered = rows.toDF(*([] if is_dealt else [_PARTITION]), *names)
+        names = _distinct_names(df)
+        numbered = rows.toDF(*([] if is_dealt else [_new_name(names)]), *names)
         schema = StructType(
             [
                 StructField(name, field.dataType, field.nullable, field.metadata)
@@ -292,7 +291,8 @@ class Shuffle:
             by_value(MapTask(exchange, usage)), "partition int not null, notification binary"
         )
         placed = notifications.repartitionById(n, F.col("partition"))
-        return placed.mapInArrow(by_value(ReduceTask(exchange, usage)), schema).toDF(*df.columns)
+        reduced = placed.mapInArrow(by_value(ReduceTask(exchange, usage)), schema)
+        return reduced if names == df.columns else reduced.toDF(*df.columns)
 
     def usage(self) -> dict[str, ExchangeUsage]:
         """What both stages of each exchange did, by number and call; empty with Spark Connect.
@@ -426,6 +426,21 @@ def repartition(
 
 def _names(df: DataFrame) -> list[str]:
     return [f"c{number}" for number in range(len(df.columns))]
+
+
+def _distinct_names(df: DataFrame) -> list[str]:
+    """Names that mapInArrow can tell apart: their own where none comes twice, else by number.
+
+    A `toDF` behind it that gives them back takes a copy of every row.
+    """
+    lower = {name.lower() for name in df.columns}
+    return df.columns if len(lower) == len(df.columns) else _names(df)
+
+
+def _new_name(names: list[str]) -> str:
+    """One for the partition that none of them is."""
+    longest = max(map(len, names), default=0)
+    return "_" * longest + _PARTITION
 
 
 def _text(column: Column | str) -> str:

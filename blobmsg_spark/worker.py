@@ -7,6 +7,7 @@ which stays open until the worker ends.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import pickle
 from dataclasses import dataclass
@@ -100,9 +101,23 @@ def _give_large_blocks_back() -> None:
 @lru_cache(maxsize=16)
 def _worker(conf: tuple[tuple[str, str], ...], environment: tuple[tuple[str, str], ...]) -> Worker:
     settings, _ = parse_settings(dict(conf), {**dict(environment), **os.environ})
+    found = Worker(settings, Stores(settings), SystemClock())
     if TaskContext.get() is not None:  # not in the driver, which is the application's
         _give_large_blocks_back()
-    return Worker(settings, Stores(settings), SystemClock())
+        found.stores.get()  # imports what it needs
+        _spare_modules()
+    return found
+
+
+@cache
+def _spare_modules() -> None:
+    """Take all that was imported out of the garbage collector's sight.
+
+    Spark's worker collects after every task, and among all of numpy, pandas, pyarrow and botocore
+    that took 50 ms each: more than a small task itself.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def partition_id() -> int:
