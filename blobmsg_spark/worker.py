@@ -10,6 +10,7 @@ import ctypes
 import gc
 import os
 import pickle
+import sys
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -66,7 +67,11 @@ def worker(conf: Mapping[str, Any], environment: Mapping[str, str]) -> Worker:
     Raises:
         ConfigError: A setting is wrong here.
     """
-    return _worker(freeze(conf), freeze(environment))
+    found = _worker(freeze(conf), freeze(environment))
+    if TaskContext.get() is not None:  # not in the driver, which is the application's
+        _give_large_blocks_back()
+        _spare_modules(len(sys.modules))
+    return found
 
 
 def check_is_shared(settings: Settings) -> None:
@@ -101,21 +106,17 @@ def _give_large_blocks_back() -> None:
 @lru_cache(maxsize=16)
 def _worker(conf: tuple[tuple[str, str], ...], environment: tuple[tuple[str, str], ...]) -> Worker:
     settings, _ = parse_settings(dict(conf), {**dict(environment), **os.environ})
-    found = Worker(settings, Stores(settings), SystemClock())
-    if TaskContext.get() is not None:  # not in the driver, which is the application's
-        _give_large_blocks_back()
-        found.stores.get()  # imports what it needs
-        _spare_modules()
-    return found
+    return Worker(settings, Stores(settings), SystemClock())
 
 
-@cache
-def _spare_modules() -> None:
-    """Take all that was imported out of the garbage collector's sight.
+@lru_cache(maxsize=1)
+def _spare_modules(count: int) -> None:
+    """Take all that was imported out of the garbage collector's sight, once more if that is more.
 
     Spark's worker collects after every task, and among all of numpy, pandas, pyarrow and botocore
     that took 50 ms each: more than a small task itself.
     """
+    del count
     gc.collect()
     gc.freeze()
 
