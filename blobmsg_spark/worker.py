@@ -69,7 +69,7 @@ def worker(conf: Mapping[str, Any], environment: Mapping[str, str]) -> Worker:
     """
     found = _worker(freeze(conf), freeze(environment))
     if TaskContext.get() is not None:  # not in the driver, which is the application's
-        _give_large_blocks_back()
+        _keep_freed_memory()
         _spare_modules(len(sys.modules))
     return found
 
@@ -89,18 +89,26 @@ def check_is_shared(settings: Settings) -> None:
         )
 
 
-# mallopt's, and where a block begins to be one of its own that goes back when it is freed.
-# Otherwise glibc keeps a block in the arena of each fetch thread: a reduce task of 16 MiB segments
-# with zstd was 115 MiB above its start, with this 33.
+# mallopt's.
+_M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_LARGE_BYTES: Final = 1 << 20
+_M_ARENA_MAX: Final = -8
+_KEPT_BYTES: Final = 64 << 20
+_MOST_MMAP_THRESHOLD: Final = 32 << 20  # glibc takes no larger one
 
 
 @cache
-def _give_large_blocks_back() -> None:
+def _keep_freed_memory() -> None:
+    """Let what a task has freed serve the next rows, instead of new pages from the kernel.
+
+    Rows come and go in blocks of MiBs, and giving each pages of its own took more CPU than
+    copying them. One arena for all threads: else each fetch thread keeps what it has freed.
+    """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have no such arenas
     if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
+        mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_MMAP_THRESHOLD, _MOST_MMAP_THRESHOLD)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 @lru_cache(maxsize=16)
