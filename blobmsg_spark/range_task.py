@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from blobmsg_spark.range_reader import RangeReader
 from blobmsg_spark.read_session import sessions
+from blobmsg_spark.worker_process import tune_worker_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,7 @@ def read_range(options: SourceOptions, wanted: OffsetRange | None) -> Iterator[p
     """
     if wanted is None:
         return
+    tune_worker_process()
     session = sessions.take(options.conf)
     reader: RangeReader | None = None
     is_finished = False

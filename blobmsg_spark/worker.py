@@ -6,14 +6,11 @@ which stays open until the worker ends.
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 import pickle
-import sys
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
@@ -22,6 +19,7 @@ from blobmsg.config import parse_settings
 from blobmsg.errors import ConfigError
 from blobmsg.resources import Stores, freeze
 from blobmsg_spark.usage import StageUsage
+from blobmsg_spark.worker_process import tune_worker_process
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -67,11 +65,8 @@ def worker(conf: Mapping[str, Any], environment: Mapping[str, str]) -> Worker:
     Raises:
         ConfigError: A setting is wrong here.
     """
-    found = _worker(freeze(conf), freeze(environment))
-    if TaskContext.get() is not None:  # not in the driver, which is the application's
-        _keep_freed_memory()
-        _spare_modules(len(sys.modules))
-    return found
+    tune_worker_process()
+    return _worker(freeze(conf), freeze(environment))
 
 
 def check_is_shared(settings: Settings) -> None:
@@ -89,44 +84,10 @@ def check_is_shared(settings: Settings) -> None:
         )
 
 
-# mallopt's.
-_M_TRIM_THRESHOLD: Final = -1
-_M_MMAP_THRESHOLD: Final = -3
-_M_ARENA_MAX: Final = -8
-_KEPT_BYTES: Final = 64 << 20
-_MOST_MMAP_THRESHOLD: Final = 32 << 20  # glibc takes no larger one
-
-
-@cache
-def _keep_freed_memory() -> None:
-    """Let what a task has freed serve the next rows, instead of new pages from the kernel.
-
-    Rows come and go in blocks of MiBs, and giving each pages of its own took more CPU than
-    copying them. One arena for all threads: else each fetch thread keeps what it has freed.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have no such arenas
-    if mallopt is not None:
-        mallopt(_M_ARENA_MAX, 1)
-        mallopt(_M_MMAP_THRESHOLD, _MOST_MMAP_THRESHOLD)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-
-
 @lru_cache(maxsize=16)
 def _worker(conf: tuple[tuple[str, str], ...], environment: tuple[tuple[str, str], ...]) -> Worker:
     settings, _ = parse_settings(dict(conf), {**dict(environment), **os.environ})
     return Worker(settings, Stores(settings), SystemClock())
-
-
-@lru_cache(maxsize=1)
-def _spare_modules(count: int) -> None:
-    """Take all that was imported out of the garbage collector's sight, once more if that is more.
-
-    Spark's worker collects after every task, and among all of numpy, pandas, pyarrow and botocore
-    that took 50 ms each: more than a small task itself.
-    """
-    del count
-    gc.collect()
-    gc.freeze()
 
 
 def partition_id() -> int:
