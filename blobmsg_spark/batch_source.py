@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from blobmsg.core.offsets import to_kafka, to_virtual
 from blobmsg.errors import ConfigError
 from blobmsg_spark.boundaries import resolve_boundary, times_of
+from blobmsg_spark.by_value import reduce_state_by_value
 from blobmsg_spark.kafka_ranges import data_loss
 from blobmsg_spark.offset_ranges import OffsetRange, readable_ranges, split_ranges
 from blobmsg_spark.range_task import read_range
@@ -40,6 +41,9 @@ class BatchSource(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_state_by_value(self)
 
     def partitions(self) -> list[InputPartition]:
         """The ranges that tasks read.

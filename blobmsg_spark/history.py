@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from blobmsg.errors import ConfigError
+from blobmsg_spark.by_value import by_value
 from blobmsg_spark.history_keys import file_key
 from blobmsg_spark.history_log import HistoryLog
 from blobmsg_spark.history_store import history_place
 from blobmsg_spark.source_schema import arrow_schema, spark_schema
-from blobmsg_spark.worker import by_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

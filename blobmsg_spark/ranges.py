@@ -14,7 +14,8 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DoubleType, StructField, StructType
 
-from blobmsg_spark.worker import by_value, partition_id
+from blobmsg_spark.by_value import by_value
+from blobmsg_spark.worker import partition_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from blobmsg_spark.batch_source import plan_batch
+from blobmsg_spark.by_value import by_value
 from blobmsg_spark.histories import Histories
 from blobmsg_spark.history_store import history_place
 from blobmsg_spark.history_writer import COMPRESSIONS, WritePlan
 from blobmsg_spark.reconcile_task import REPORT_SCHEMA, RangesTask, read_report
 from blobmsg_spark.source_options import parse_source_options
 from blobmsg_spark.topic_log import TopicLog
-from blobmsg_spark.worker import by_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError
 from blobmsg.core.offsets import to_virtual
 from blobmsg.errors import BlobmsgError
 from blobmsg_spark.boundaries import resolve_boundary, times_of
+from blobmsg_spark.by_value import by_value
 from blobmsg_spark.histories import Histories
 from blobmsg_spark.offset_ranges import OffsetRange, encode_offsets
 from blobmsg_spark.range_task import read_range
@@ -24,7 +25,6 @@ from blobmsg_spark.reconcile_job import DEFAULT_FILE_BYTES, plan_reconcile
 from blobmsg_spark.reconcile_task import REPORT_SCHEMA, StreamTask, read_report
 from blobmsg_spark.source import register_source
 from blobmsg_spark.topic_log import TopicLog
-from blobmsg_spark.worker import by_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -26,6 +26,7 @@ from blobmsg.errors import BlobmsgError, ConfigError
 from blobmsg.format.errors import FormatError
 from blobmsg.format.object_key import NO_ZONE, ObjectKey, expiry_hour, retention_class
 from blobmsg.resources import Stores
+from blobmsg_spark.by_value import by_value
 from blobmsg_spark.exchange import Exchange
 from blobmsg_spark.group_task import GroupTask
 from blobmsg_spark.kept_partitioning import check_can_keep, with_hash_partitioning
@@ -37,7 +38,7 @@ from blobmsg_spark.reduce_task import ReduceTask
 from blobmsg_spark.row_types import check_key_types, check_row_types
 from blobmsg_spark.sort_key import sort_keys
 from blobmsg_spark.usage import ExchangeUsage, UsageParam, usage_table
-from blobmsg_spark.worker import by_value, check_is_shared
+from blobmsg_spark.worker import check_is_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

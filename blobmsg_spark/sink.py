@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 
 from blobmsg.errors import BlobmsgError, ConfigError
+from blobmsg_spark.by_value import reduce_state_by_value
 from blobmsg_spark.sink_commit import SinkTransaction, commit_micro_batch
 from blobmsg_spark.sink_message import SinkMessage
 from blobmsg_spark.sink_schema import check_columns
@@ -60,6 +61,9 @@ class BatchSink(DataSourceArrowWriter):
         self._options = options
         self._name = f"{options.id_prefix}-batch-{uuid.uuid4()}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_state_by_value(self)
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Store the rows of one task; runs on an executor."""
         return write_rows(self._options, None, iterator)
@@ -88,6 +92,9 @@ class StreamSink(DataSourceStreamArrowWriter):
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         check_columns(schema, options.topic)
         self._options = options
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_state_by_value(self)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Store the rows of one task; runs on an executor."""

@@ -6,12 +6,13 @@ written in `sink`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource
 
 from blobmsg.errors import ConfigError
 from blobmsg_spark.batch_source import BatchSource
+from blobmsg_spark.by_value import reduce_state_by_value
 from blobmsg_spark.sink import BatchSink, StreamSink
 from blobmsg_spark.sink_options import parse_sink_options
 from blobmsg_spark.source_options import parse_source_options
@@ -35,6 +36,9 @@ __all__ = ["BlobmsgSource", "register_source"]
 
 class BlobmsgSource(DataSource):
     """Source and sink; options as for spark-sql-kafka: docs/spark_source.md, docs/spark_sink.md."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduce_state_by_value(self)
 
     @classmethod
     def name(cls) -> str:

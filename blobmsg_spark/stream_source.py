@@ -29,6 +29,7 @@ from blobmsg_spark.boundaries import (
     resolve_boundary,
     times_of,
 )
+from blobmsg_spark.by_value import reduce_by_value
 from blobmsg_spark.kafka_ranges import data_loss
 from blobmsg_spark.offset_ranges import (
     OffsetRange,
@@ -83,7 +84,7 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._log_rarely = RareLog(logger.warning)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (StreamSource, (self._options,))
+        return reduce_by_value(StreamSource, self._options)
 
     # --- where ----------------------------------------------------------------------------------
 

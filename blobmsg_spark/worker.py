@@ -7,7 +7,6 @@ which stays open until the worker ends.
 from __future__ import annotations
 
 import os
-import pickle
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from blobmsg.config import Settings
     from blobmsg.store.retrying import RetryingStore
 
-__all__ = ["Worker", "by_value", "check_is_shared", "partition_id", "stage_id", "worker"]
+__all__ = ["Worker", "check_is_shared", "partition_id", "stage_id", "worker"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,36 +104,3 @@ def _task_context() -> TaskContext:
     if context is None:
         raise AssertionError("a task of Spark runs outside of it")
     return context
-
-
-def by_value(task: Any) -> Any:
-    """A task as a function that executors can load without this package, to say that it is missing.
-
-    cloudpickle sends a nested function whole, while it sends the name of a module's.
-
-    Args:
-        task: Called with an iterator of record batches, gives one; pickles.
-    """
-    pickled = pickle.dumps(task)
-
-    def run(batches: Any) -> Any:
-        import os as _os
-        import pickle as _pickle
-        import sys as _sys
-
-        try:
-            import blobmsg
-            import blobmsg_spark
-
-            del blobmsg, blobmsg_spark
-        except ModuleNotFoundError as error:
-            raise ModuleNotFoundError(
-                f"the Spark executor on {_os.uname().nodename} can't run blobmsg_spark: its Python "
-                f"({_sys.executable}) has no module {error.name!r}. Install 'blobmsg[spark,s3]' "
-                "there, or send an environment that has it with --archives and "
-                "spark.pyspark.python",
-                name=error.name,
-            ) from error
-        yield from _pickle.loads(pickled)(batches)  # noqa: S301  (pickled by this job's driver)
-
-    return run

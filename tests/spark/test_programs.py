@@ -39,6 +39,17 @@ def test_killed_workers_and_executors_lose_and_double_nothing(store: str, tmp_pa
     ]
 
 
+@pytest.mark.timeout(300)
+def test_a_second_attempt_of_a_slow_task_doubles_nothing(store: str, tmp_path: Path) -> None:
+    printed = _run("speculation", store, str(tmp_path))
+
+    assert printed.splitlines() == [
+        "rows differ: False",
+        "second attempt: True",
+        "objects left: 0",
+    ]
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("connect_port")
 def test_spark_connect_gets_the_same_rows(store: str) -> None:

@@ -278,6 +278,20 @@ def test_close_deletes_every_object_and_refuses_what_comes_later(
         shuffle.repartition(everything, 3, "id")
 
 
+def test_another_time_zone_of_the_session_changes_no_row_and_no_partition(
+    everything: DataFrame, store: str
+) -> None:
+    spark = everything.sparkSession
+    spark.conf.set("spark.sql.session.timeZone", "America/St_Johns")
+    try:
+        native = rows_by_partition(everything.repartition(5, "day", "moment", "local_moment"))
+        ours = repartition(everything, 5, "day", "moment", "local_moment", store=store)
+        assert ours.schema == everything.schema
+        assert rows_by_partition(ours) == native
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
 def test_rows_stay_on_local_disk_while_it_has_room(everything: DataFrame, store: str) -> None:
     spark = everything.sparkSession
     native = rows_by_partition(everything.repartition(3, "id"))

@@ -10,7 +10,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from blobmsg import BlobProducer
-from tests.helpers.records import flush, produce
+from blobmsg.format import ObjectKey, encode_notification
+from tests.helpers.consuming import notification, part
+from tests.helpers.records import flush, produce, send
+from tests.helpers.stock import StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -136,6 +139,47 @@ def test_a_corrupt_object_is_never_delivered(
 
     assert f"CorruptSegment: {filled} [0] at Kafka offset 0: object " in text
     assert "checksum" in text
+
+
+def test_expired_records_are_data_loss(
+    spark: SparkSession, conf: dict[str, Any], source_options: dict[str, str], topic: str
+) -> None:
+    key = ObjectKey("shared", "0", "2020010203", "az1", "ab" * 16, 0).encode()
+    gone = encode_notification(notification(part(5), key=key))
+    _notify(conf, topic, gone)
+    with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
+        produce(producer, topic, b"alive")
+        flush(producer)
+    options = {**source_options, "subscribe": topic}
+
+    text = _error_of(lambda: _load(spark, options).collect())
+    rest = _load(spark, options, failOnDataLoss="false").collect()
+
+    assert f"ObjectExpired: {topic} [0] at Kafka offset 0: object {key}" in text
+    assert "failOnDataLoss=false" in text
+    assert [bytes(row.value) for row in rest] == [b"alive"]
+
+
+@pytest.mark.parametrize("value", [b"", b"junk", b"\x01" * 200], ids=["empty", "short", "long"])
+def test_a_notification_that_is_none_is_an_error_that_says_where(
+    spark: SparkSession,
+    conf: dict[str, Any],
+    source_options: dict[str, str],
+    topic: str,
+    value: bytes,
+) -> None:
+    _notify(conf, topic, value)
+
+    text = _error_of(lambda: _load(spark, source_options, subscribe=topic).collect())
+
+    assert f"{topic} [0] at Kafka offset 0" in text
+    assert "Error" in text or "Corrupt" in text or "Unsupported" in text
+
+
+def _notify(conf: dict[str, Any], topic: str, value: bytes) -> None:
+    """Write something with the mark of a notification."""
+    with StockProducer({"bootstrap.servers": conf["bootstrap.servers"]}) as kafka:
+        send(kafka, topic, [value], partition=0, headers=[("blobmsg", b"1")])
 
 
 def test_a_store_without_permission_is_denied_at_once(

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
     AdminClient,
     NewPartitions,
+    NewTopic,
 )
 from pyspark.errors import StreamingQueryException
 
 from blobmsg import BlobProducer
 from tests.helpers.records import flush, produce, wait_until
+from tests.helpers.stack import wait_until_all_know
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +65,18 @@ class Stream:
         assert query.awaitTermination(240)
         return found
 
+    def tasks(self, **more: Any) -> list[int]:
+        """How many tasks read each micro-batch of what is there; a query of its own."""
+        counts: list[int] = []
+
+        def count(batch: DataFrame, _number: int) -> None:
+            counts.append(batch.rdd.getNumPartitions())
+
+        folder = self._folder / f"tasks-{uuid.uuid4().hex}"
+        writer = self._writer(**more).option("checkpointLocation", str(folder))
+        assert writer.foreachBatch(count).trigger(availableNow=True).start().awaitTermination(240)
+        return counts
+
     def forget_last_commit(self) -> None:
         """As if the driver had been killed before it wrote down that the last batch was done."""
         last = max(
@@ -75,12 +93,12 @@ class Stream:
 
     def values(self) -> list[bytes]:
         """All that was written; a query that wrote something is needed."""
-        return [bytes(row.value) for row in self._rows()]
+        return [bytes(row.value) for row in self.rows()]
 
     def offsets(self) -> list[int]:
-        return sorted(row.offset for row in self._rows())
+        return sorted(row.offset for row in self.rows())
 
-    def _rows(self) -> list[Any]:
+    def rows(self) -> list[Any]:
         return self._spark.read.parquet(str(self._folder / "out")).collect()
 
 
@@ -181,6 +199,112 @@ def test_partitions_that_appear_are_read_from_their_beginning(
         query.stop()
 
     assert sorted(stream.values()) == _sorted(range(30))
+
+
+def test_topics_of_a_pattern_that_appear_are_read_from_their_beginning(
+    spark: SparkSession,
+    tmp_path: Path,
+    conf: dict[str, Any],
+    source_options: dict[str, str],
+    make_topic: Callable[..., str],
+) -> None:
+    name = f"pattern-{uuid.uuid4().hex[:8]}"
+    first = make_topic(name=name)
+    stream = Stream(spark, tmp_path, {**source_options, "subscribePattern": f"{name}-.*"})
+    _produce(conf, first, range(10))
+    query = stream.start(available_now=False)
+    try:
+        wait_until(lambda: _rows_read(query) >= 10, "the first topic", timeout_s=120)
+        second = make_topic(2, name=name)
+        _produce(conf, second, range(10, 20), partition=0)
+        _produce(conf, second, range(20, 30), "plain", partition=1)
+        wait_until(lambda: _rows_read(query) >= 30, "the second topic", timeout_s=120)
+    finally:
+        query.stop()
+
+    assert sorted(stream.values()) == _sorted(range(30))
+
+
+def test_a_topic_made_anew_is_an_error_or_read_from_where_it_is(
+    stream: Stream, conf: dict[str, Any], topic: str
+) -> None:
+    _produce(conf, topic, range(10), "plain")
+    stream.run()
+    admin = AdminClient({"bootstrap.servers": conf["bootstrap.servers"]})
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    _make_again(conf["bootstrap.servers"], topic)
+    _produce(conf, topic, range(10, 12), "plain")
+
+    with pytest.raises(StreamingQueryException, match="the topic was made anew") as caught:
+        stream.run()
+    assert "failOnDataLoss=false" in str(caught.value)
+    stream.run(failOnDataLoss="false")
+    _produce(conf, topic, range(12, 15), "plain")
+    stream.run(failOnDataLoss="false")
+
+    # What was before the query's place in the new log can't be told from what it has read.
+    assert sorted(stream.values()) == sorted(_sorted(range(10)) + _sorted(range(12, 15)))
+
+
+def _make_again(bootstrap: str, topic: str) -> None:
+    """Make a topic of this name as soon as brokers have forgotten the one before."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+
+    def is_made() -> bool:
+        made = admin.create_topics([NewTopic(topic, 1, 3)], operation_timeout=20)[topic]
+        error = made.exception(30)
+        assert error is None or error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS, error
+        return error is None
+
+    wait_until(is_made, "the topic is gone", timeout_s=60)
+    wait_until_all_know(bootstrap, topic, 1)
+
+
+def test_min_partitions_makes_more_tasks_of_a_micro_batch(
+    stream: Stream, conf: dict[str, Any], topic: str
+) -> None:
+    for number in range(6):  # each a notification: a task reads whole ones
+        _produce(conf, topic, range(number * 10, number * 10 + 10))
+
+    assert stream.tasks() == [1]
+    assert stream.tasks(minPartitions="4") == [4]
+
+
+def test_a_starting_time_after_the_last_record_is_an_error_or_the_end(
+    stream: Stream, conf: dict[str, Any], topic: str
+) -> None:
+    _produce(conf, topic, range(10))
+    late = str(int((time.time() + 3600) * 1000))
+
+    with pytest.raises(StreamingQueryException, match="startingOffsetsByTimestampStrategy"):
+        stream.run(startingTimestamp=late)
+    at_end = {"startingTimestamp": late, "startingOffsetsByTimestampStrategy": "latest"}
+    assert sum(stream.run(**at_end)) == 0
+    _produce(conf, topic, range(10, 15))
+    stream.run(**at_end)
+
+    assert sorted(stream.values()) == _sorted(range(10, 15))
+
+
+def test_times_of_a_log_append_time_topic_are_the_brokers(
+    spark: SparkSession,
+    tmp_path: Path,
+    conf: dict[str, Any],
+    source_options: dict[str, str],
+    make_topic: Callable[..., str],
+) -> None:
+    topic = make_topic(config={"message.timestamp.type": "LogAppendTime"})
+    stream = Stream(spark, tmp_path, {**source_options, "subscribe": topic})
+    before = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=5)
+    for route in ("blob", "plain", "inline"):
+        _produce(conf, topic, range(3), route, timestamp=1_000)
+
+    stream.run()
+
+    rows = stream.rows()
+    assert len(rows) == 9
+    assert {row.timestampType for row in rows} == {1}
+    assert all(row.timestamp > before for row in rows)
 
 
 def _rows_read(query: StreamingQuery) -> int:
