@@ -64,8 +64,12 @@ parts: $(STAMP)
 frameworks: $(STAMP) # the environments of tests/frameworks, each with the packages of its lock file
 	$(BIN)/python -m tests.helpers.framework_environment $(IF_POSSIBLE)
 
+# In the order of their names: files of few tests, which xdist would put last, are the longest ones, and at
+# the end one process would wait for the other.
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
 test: $(STAMP) parts frameworks ## everything, on real Kafka and S3
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
 
 # In a virtual environment of its own. `tests/compat` compares with the newest stock client alone: older
 # ones have fewer calls and other texts, and 2.8.0 crashes where a subclass never ran its `__init__`.
@@ -75,7 +79,7 @@ test-lowest: ## the tests but tests/compat, with the oldest packages that are al
 	    "the oldest packages were built for Python 3.11: make test-lowest PYTHON=python3.11")'
 	$(MAKE) --no-print-directory parts VENV=$(LOWEST)
 	$(LOWEST)/bin/python -m pip install --quiet --no-deps --require-hashes -r requirements-lowest.lock
-	$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --ignore tests/compat \
+	$(LOWEST)/bin/python -m pytest $(SIDE_BY_SIDE) --ignore tests/compat \
 	    --ignore tests/frameworks $(ARGS)
 
 planted: $(STAMP) parts ## guarantees broken on purpose: the tests must notice (ARGS="14 22")
