@@ -201,8 +201,11 @@ class RangeReader:
         """The exception of a failure that the core keeps as a KafkaError."""
         error_class = _BY_CODE.get(error.code(), BlobmsgError)
         topic, partition = self._wanted.key
+        text = str(error.str())
+        if error_class is errors.ObjectExpired:
+            text = f"{text}; failOnDataLoss=false goes on without it"
         return error_class(
-            str(error.str()),
+            text,
             code=error.code(),
             topic=topic,
             partition=partition,

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 
 from blobmsg import BlobProducer
 from blobmsg.format import ObjectKey, encode_notification
+from blobmsg.format.notification import NOTIFICATION_MAGIC
 from tests.helpers.consuming import notification, part
 from tests.helpers.records import flush, produce, send
 from tests.helpers.stock import StockProducer
@@ -160,20 +161,20 @@ def test_expired_records_are_data_loss(
     assert [bytes(row.value) for row in rest] == [b"alive"]
 
 
-@pytest.mark.parametrize("value", [b"", b"junk", b"\x01" * 200], ids=["empty", "short", "long"])
-def test_a_notification_that_is_none_is_an_error_that_says_where(
+@pytest.mark.parametrize("rest", [b"\x01\xff\xff\xff", b"\x09" + bytes(50)], ids=["junk", "newer"])
+def test_a_damaged_notification_is_an_error_that_says_where(
     spark: SparkSession,
     conf: dict[str, Any],
     source_options: dict[str, str],
     topic: str,
-    value: bytes,
+    rest: bytes,
 ) -> None:
-    _notify(conf, topic, value)
+    _notify(conf, topic, NOTIFICATION_MAGIC + rest)
 
     text = _error_of(lambda: _load(spark, source_options, subscribe=topic).collect())
 
     assert f"{topic} [0] at Kafka offset 0" in text
-    assert "Error" in text or "Corrupt" in text or "Unsupported" in text
+    assert "CorruptSegment" in text or "UnsupportedFormat" in text
 
 
 def _notify(conf: dict[str, Any], topic: str, value: bytes) -> None:
