@@ -192,7 +192,7 @@ def page_section(results: Mapping[str, Any], requirements: Sequence[Requirement]
         f"{arguments['rounds']} warm rounds that alternate the sides, ratios round by round. Each "
         "side has a session of its own; client CPU is that of driver, JVMs and Python workers. "
         "Requests are counted by the store, those that delete a job's objects included. Native "
-        "and spark-s3-shuffle at their defaults; ours at its own, with the two settings of Spark "
+        "and spark-s3-shuffle at their defaults; ours at its own, with the settings of Spark "
         "that docs/spark.md advises. The result goes to Spark's noop sink. The store shares the "
         "machine's cores."
     )
