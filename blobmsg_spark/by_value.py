@@ -44,7 +44,7 @@ def reduce_state_by_value(one: object) -> tuple[Any, ...]:
 
 
 def _with_state(kind: type, state: dict[str, Any]) -> object:
-    made = object.__new__(kind)
+    made: object = object.__new__(kind)
     vars(made).update(state)
     return made
 

@@ -18,8 +18,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 from pyspark.errors import StreamingQueryException
 
 from blobmsg import BlobProducer
+from tests.helpers.metadata import wait_until_all_know
 from tests.helpers.records import flush, produce, wait_until
-from tests.helpers.stack import wait_until_all_know
 
 if TYPE_CHECKING:
     from collections.abc import Callable
