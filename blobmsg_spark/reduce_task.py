@@ -110,7 +110,7 @@ class _Reduce:
             here.clock,
             threads=settings.fetch_threads,
             request_timeout_ms=settings.request_timeout_ms,
-            keep_bytes=exchange.segment_bytes,
+            keep_bytes=0,  # they would come on top of `prefetch_bytes`; those that fit serve again
             name="blobmsg-spark",
         )
         self._flow = self._debatcher.assigned((exchange.name, partition_id()), None)
