@@ -8,7 +8,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from pyspark import cloudpickle
+from pyspark.serializers import CloudPickleSerializer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,8 @@ def reduce_by_value(make: Callable[..., Any], *arguments: Any) -> tuple[Any, ...
         *arguments: Its own.
     """
     # A class of the user's own program goes by value as well, as Spark would send it.
-    return _loader(), (cloudpickle.dumps(_Call(make, arguments)),)
+    serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+    return _loader(), (serializer.dumps(_Call(make, arguments)),)
 
 
 def reduce_state_by_value(one: object) -> tuple[Any, ...]:
