@@ -64,8 +64,7 @@ parts: $(STAMP)
 frameworks: $(STAMP) # the environments of tests/frameworks, each with the packages of its lock file
 	$(BIN)/python -m tests.helpers.framework_environment $(IF_POSSIBLE)
 
-# In the order of their names: files of few tests, which xdist would put last, are the longest ones, and at
-# the end one process would wait for the other.
+# In the order of tests/conftest.py: xdist would put files of few tests last, which are the longest ones.
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) parts frameworks ## everything, on real Kafka and S3

@@ -8,6 +8,8 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
+from pyspark.serializers import CloudPickleSerializer
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -31,11 +33,15 @@ def by_value(task: Any) -> Any:
 def reduce_by_value(make: Callable[..., Any], *arguments: Any) -> tuple[Any, ...]:
     """What `__reduce__` gives for an object that `make(*arguments)` makes again.
 
+    Only cloudpickle, which Spark takes for sources and sinks, can pickle the outcome.
+
     Args:
         make: Of a module; pickles, as its arguments do.
         *arguments: Its own.
     """
-    return _loader(), (pickle.dumps(_Call(make, arguments)),)
+    # A class of the user's own program goes by value as well, as Spark would send it.
+    serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+    return _loader(), (serializer.dumps(_Call(make, arguments)),)
 
 
 def reduce_state_by_value(one: object) -> tuple[Any, ...]:
@@ -70,14 +76,16 @@ def _loader() -> Callable[[bytes], Any]:
             import blobmsg_spark
 
             del blobmsg, blobmsg_spark
+            return _pickle.loads(pickled)  # noqa: S301  (pickled by this job's driver)
         except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("blobmsg", "blobmsg_spark"):
+                raise
             raise ModuleNotFoundError(
                 f"the Spark executor on {_os.uname().nodename} can't run blobmsg_spark: its Python "
-                f"({_sys.executable}) has no module {error.name!r}. Install 'blobmsg[spark,s3]' "
-                "there, or send an environment that has it with --archives and "
-                "spark.pyspark.python",
+                f"({_sys.executable}) has no module {error.name!r}, or a version that is not the "
+                "driver's. Install the driver's version of 'blobmsg[spark,s3]' there, or send an "
+                "environment that has it with --archives and spark.pyspark.python",
                 name=error.name,
             ) from error
-        return _pickle.loads(pickled)  # noqa: S301  (pickled by this job's driver)
 
     return load

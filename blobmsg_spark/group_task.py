@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from blobmsg_spark.worker_process import tune_worker_process
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -45,6 +47,7 @@ class GroupTask:
         """What the function gives for each group."""
         from pyspark.serializers import CloudPickleSerializer
 
+        tune_worker_process()
         serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
         func: GroupFunction = serializer.loads(self.pickled)
         for group in _groups(batches, self.keys):

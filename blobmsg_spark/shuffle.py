@@ -280,7 +280,7 @@ class Shuffle:
             disk_reserve_bytes=self._disk_reserve_bytes,
             is_dealt=is_dealt,
         )
-        names = _distinct_names(df)
+        names = _plain_names(df)
         numbered = rows.toDF(*([] if is_dealt else [_new_name(names)]), *names)
         schema = StructType(
             [
@@ -429,13 +429,15 @@ def _names(df: DataFrame) -> list[str]:
     return [f"c{number}" for number in range(len(df.columns))]
 
 
-def _distinct_names(df: DataFrame) -> list[str]:
-    """Names that mapInArrow can tell apart: their own where none comes twice, else by number.
+def _plain_names(df: DataFrame) -> list[str]:
+    """Names by which mapInArrow finds the columns: their own where that is easy, else numbers.
 
-    A `toDF` behind it that gives them back takes a copy of every row.
+    It parses each name, and dots, backticks and stars mean something there; names that differ only
+    in case may be one to Spark. A `toDF` behind it that gives them back takes a copy of every row.
     """
-    lower = {name.lower() for name in df.columns}
-    return df.columns if len(lower) == len(df.columns) else _names(df)
+    names = df.columns
+    is_easy = all(name.isascii() and name.isidentifier() for name in names)
+    return names if is_easy and len({name.lower() for name in names}) == len(names) else _names(df)
 
 
 def _new_name(names: list[str]) -> str:

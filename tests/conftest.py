@@ -12,6 +12,7 @@ import signal
 import uuid
 from collections import defaultdict
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -55,7 +56,10 @@ _source = pytest.StashKey[StackSource]()
 _started = pytest.StashKey[lab.Stack]()
 
 
+@pytest.hookimpl(trylast=True)  # behind pytest-randomly, which mixes the files
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # Side by side, a process that gets one of these last would keep the others waiting.
+    items.sort(key=lambda item: _LONG_FILES.isdisjoint(item.path.relative_to(_HERE).parts))
     for item in items:
         if _needs_stack(item):
             item.add_marker(pytest.mark.integration)
@@ -181,6 +185,10 @@ def group_conf(conf: dict[str, Any], store_prefix: str) -> dict[str, Any]:
 def topic(make_topic: Callable[..., str]) -> str:
     """A topic of one partition."""
     return make_topic()
+
+
+_HERE = Path(__file__).parent
+_LONG_FILES = {"chaos", "frameworks", "spark"}
 
 
 def _needs_stack(item: pytest.Item) -> bool:

@@ -198,16 +198,30 @@ def test_rows_wider_than_an_object(spark: SparkSession, store: str) -> None:
     assert rows_by_partition(ours) == rows_by_partition(wide.repartition(3, "id"))
 
 
-def test_columns_may_have_the_same_name_or_none_that_is_easy(
-    spark: SparkSession, store: str
+@pytest.mark.parametrize(
+    ("names", "key"),
+    [
+        (("id", "id", "a.b `c` _partition"), "`a.b ``c`` _partition`"),
+        (("id", "a.b"), "`a.b`"),
+        (("id", "a`b"), "`a``b`"),
+        (("id", "*"), "`*`"),
+        (("id", "with space"), "`with space`"),
+        (("id", "ſ", "s"), "id"),  # noqa: RUF001  (one name to Spark)
+        (("id", "_partition"), "_partition"),
+        (("__partition", "_partition"), "_partition"),
+        (("id", "ID", "other"), "other"),
+    ],
+)
+def test_columns_may_have_any_name(
+    spark: SparkSession, store: str, names: tuple[str, ...], key: str
 ) -> None:
-    odd = spark.range(10).select(
-        "id", F.col("id").alias("id"), F.lit(1).alias("a.b `c` _partition")
-    )
-    ours = repartition(odd, 2, "`a.b ``c`` _partition`", store=store)
+    values = (F.col("id") + number for number in range(len(names)))
+    odd = spark.range(10).select(*values).toDF(*names)
 
-    assert ours.columns == odd.columns
-    assert rows_of(ours) == rows_of(odd)
+    with Shuffle(spark, store) as shuffle:
+        for ours in (shuffle.repartition(odd, 2, key), shuffle.repartition(odd, 2)):
+            assert ours.columns == odd.columns
+            assert rows_of(ours) == rows_of(odd)
 
 
 def test_a_dataframe_without_columns_keeps_its_number_of_rows(

@@ -35,7 +35,10 @@ _MOST_S = 90
 
 
 def _slow_at_first(marker: str) -> Task:
-    """One task's first attempt gives all its rows, and does not end before the second has begun."""
+    """One task's first attempt gives its rows, and ends when the second one has given them, too.
+
+    So both have written, and either may be the first.
+    """
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()

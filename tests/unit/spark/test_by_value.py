@@ -11,7 +11,7 @@ from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from blobmsg_spark.batch_source import BatchSource
-from blobmsg_spark.by_value import by_value
+from blobmsg_spark.by_value import by_value, reduce_by_value
 from blobmsg_spark.sink import BatchSink, StreamSink
 from blobmsg_spark.sink_options import parse_sink_options
 from blobmsg_spark.source import BlobmsgSource
@@ -79,6 +79,31 @@ def _sources_and_sinks() -> list[Any]:
     ]
 
 
+def test_an_executor_with_an_older_package_says_so_too() -> None:
+    load, (pickled,) = reduce_by_value(_doubled, iter([1]))
+    # As if this module had come after that version.
+    older = pickled.replace(_doubled.__module__.encode(), b"blobmsg_spark.unknown".ljust(
+        len(_doubled.__module__), b"x"))  # fmt: skip
+    assert older != pickled
+
+    with pytest.raises(ModuleNotFoundError, match="a version that is not the driver's"):
+        load(older)
+
+
+def test_a_class_of_the_users_program_may_be_a_source(tmp_path: Path) -> None:
+    class Mine(BlobmsgSource):
+        @classmethod
+        def name(cls) -> str:
+            return "mine"
+
+    serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+
+    again = serializer.loads(serializer.dumps(Mine(_SOURCE)))
+
+    assert again.name() == "mine"
+    assert again.options == _SOURCE
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("one", _sources_and_sinks(), ids=lambda one: type(one).__name__)
 def test_a_source_and_a_sink_say_it_as_well(tmp_path: Path, one: Any) -> None:
@@ -100,5 +125,5 @@ def test_a_source_and_a_sink_say_it_as_well(tmp_path: Path, one: Any) -> None:
 
 def _check_remedy(printed: str) -> None:
     assert "no module 'blobmsg_spark'" in printed
-    assert "Install 'blobmsg[spark,s3]'" in printed
+    assert "Install the driver's version of 'blobmsg[spark,s3]'" in printed
     assert sys.executable in printed
