@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
@@ -18,7 +20,6 @@ from tests.helpers.spark_rows import rows_by_partition
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -108,6 +109,26 @@ def test_a_cancelled_job_leaves_nothing_behind_after_close(rows: DataFrame, stor
         with pytest.raises(Exception, match="SPARK_JOB_CANCELLED"):
             shuffle.repartition(rows.mapInArrow(slow, rows.schema), 2, "id").count()
         canceller.join()
+    assert _objects(store) == []
+
+
+def test_a_schema_that_changed_under_the_job_fails_it_and_leaves_nothing(
+    spark: SparkSession, store: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rows"
+    spark.range(0, 100, 1, 1).select("id", F.lit(1).alias("amount")).write.parquet(str(folder))
+    rows = spark.read.parquet(str(folder))
+    with Shuffle(spark, store) as shuffle:
+        placed = shuffle.repartition(rows, 2, "id")
+        (file,) = folder.glob("*.parquet")
+        (folder / f".{file.name}.crc").unlink()
+        parquet.write_table(pa.table({"id": range(100), "amount": ["many"] * 100}), file)
+
+        # Py4J's own exception here: writers wrap what a task says.
+        with pytest.raises(Exception, match="PARQUET_COLUMN_DATA_TYPE_MISMATCH"):
+            placed.write.parquet(str(tmp_path / "out"))
+
+    assert list((tmp_path / "out").glob("*.parquet")) == []
     assert _objects(store) == []
 
 

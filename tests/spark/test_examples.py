@@ -6,16 +6,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from blobmsg import lab
 
 _EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def _run(store: str, *arguments: str) -> list[str]:
+def _run(settings: dict[str, str], *arguments: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, str(_EXAMPLES / "spark_two_stages.py"), "--orders", "20000", *arguments],
-        env={**os.environ, "BLOBMSG_STORE_URL": store, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, **settings, "PYSPARK_PYTHON": sys.executable},
         capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
@@ -23,8 +27,11 @@ def _run(store: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-def test_two_stages_give_the_same_through_the_store_as_with_spark_alone(store: str) -> None:
-    ours, native = _run(store), _run(store, "--native")
+def test_two_stages_give_the_same_through_s3_as_with_spark_alone(
+    stack: lab.Stack, store_prefix: str
+) -> None:
+    settings = stack.environ(store_prefix)
+    ours, native = _run(settings), _run(settings, "--native")
 
     assert len(native) == 5
     assert ours[:5] == native
