@@ -33,7 +33,7 @@ class Exchange:
         producer_id: 16 bytes, of all its segments.
         batch_bytes: Rows of an object take so much in memory.
         segment_bytes: Rows of a segment take at most so much in memory.
-        prefetch_bytes: A reduce task holds at most so much of segments that wait.
+        prefetch_bytes: A reduce task holds at most so much and one segment.
         disk_reserve_bytes: Segments stay with Spark's own shuffle as long as its disk has so much
             free; None: never.
         is_dealt: Rows go to partitions in turn; else their first column names their partition.

@@ -96,10 +96,12 @@ class _Reduce:
         self._exchange = exchange
         self._worker = here
         settings = here.settings
+        # Spark holds a segment until it has asked for the next one: it is part of the limit.
+        ahead_bytes = max(1, exchange.prefetch_bytes - exchange.segment_bytes)
         self._debatcher = Debatcher(
-            prefetch_max_bytes=exchange.prefetch_bytes,
+            prefetch_max_bytes=ahead_bytes,
             fetch_slots=settings.fetch_threads,
-            max_section_bytes=exchange.prefetch_bytes,
+            max_section_bytes=ahead_bytes,
             gather_ms=0,
             skips_missing=False,
             skips_expired=False,

@@ -79,7 +79,7 @@ class Shuffle:
         batch_bytes: Rows of one object, as bytes in memory. Larger objects make fewer requests;
             a map task holds about five times as much.
         compression: `none`, `lz4` or `zstd`; by default `blobmsg.compression.type`.
-        prefetch_bytes: A reduce task holds at most so much and two segments (16 MiB, or one row);
+        prefetch_bytes: A reduce task holds at most so much and one segment (16 MiB, or one row);
             by default `blobmsg.prefetch.max.bytes`.
         disk_reserve_bytes: Rows stay on the executors' local disks, with Spark's own shuffle, as
             long as so much of a disk is free, then they go to the store, and back; None: always
@@ -403,7 +403,7 @@ def repartition(
         store: See `Shuffle`, likewise the others.
         batch_bytes: Rows of one object, as bytes in memory.
         compression: `none`, `lz4` or `zstd`.
-        prefetch_bytes: A reduce task holds at most so much and two segments.
+        prefetch_bytes: A reduce task holds at most so much and one segment.
         keep_partitioning: Tell Spark how rows are partitioned, so that a `groupBy` or a join on the
             same columns does not shuffle them again. Needs a classic session and private classes
             of Spark 4.3, and with adaptive execution runs the map stage at once.
