@@ -34,6 +34,7 @@ from blobmsg.config import parse_settings
 from blobmsg.consumption import Consumption
 from blobmsg.core.offsets import to_virtual
 from blobmsg.fetcher import Fetcher
+from blobmsg.forks import forget_after_fork
 from blobmsg.inner_config import KafkaCallbacks, inner_consumer_config
 from blobmsg.inner_events import InnerStatistics, weakly, with_own_statistics
 from blobmsg.interrupts import ctrl_c_comes_through, ctrl_c_waits
@@ -687,14 +688,15 @@ _FORKED: Final = (
 )
 
 
-def _after_fork_in_child() -> None:
-    for consumer in list(_open):
+def _refuse_after_fork() -> object:
+    had = list(_open)
+    for consumer in had:
         setattr(consumer, _UNUSABLE, _FORKED)
     _open.clear()
+    return had
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+forget_after_fork(_refuse_after_fork)
 
 
 def consumption_of(consumer: BlobConsumer) -> Consumption:

@@ -26,6 +26,7 @@ from blobmsg.clock import SystemClock
 from blobmsg.commits import commit_entries, partitions_of
 from blobmsg.config import parse_settings
 from blobmsg.core.segments import headers_bytes
+from blobmsg.forks import forget_after_fork
 from blobmsg.inner_config import (
     KafkaCallbacks,
     TimeBudget,
@@ -726,12 +727,13 @@ def _warn_at_exit() -> None:
             )
 
 
-def _after_fork_in_child() -> None:
-    for producer in list(_open):
+def _refuse_after_fork() -> object:
+    had = list(_open)
+    for producer in had:
         setattr(producer, _UNUSABLE, _FORKED)
     _open.clear()
+    return had
 
 
 atexit.register(_warn_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+forget_after_fork(_refuse_after_fork)

@@ -6,13 +6,13 @@ last user lets it go. Never reads settings beyond what tells resources apart.
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka.admin import AdminClient
 
 from blobmsg.cache.memory import MemoryCache
+from blobmsg.forks import forget_after_fork
 from blobmsg.inner_config import admin_config
 from blobmsg.store.instrumented import StoreCounters
 from blobmsg.store.open import open_store, resolve_store_url
@@ -120,17 +120,21 @@ class SharedResources:
             del self._held[name]
             return held.resource
 
-    def forget_all(self) -> None:
-        """After a fork, in the child: what the parent holds is not ours to use or close."""
+    def forget_all(self) -> object:
+        """After a fork, in the child: what the parent holds is not ours to use or close.
+
+        Returns:
+            It.
+        """
         self._lock = threading.RLock()
-        self._held = {}
+        held, self._held = self._held, {}
         self._opening = {}
+        return held
 
 
 #: Of this process.
 shared: Final = SharedResources()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=shared.forget_all)
+forget_after_fork(shared.forget_all)
 
 
 class Stores:

@@ -19,6 +19,7 @@ from blobmsg.clock import SystemClock
 from blobmsg.config import Settings, parse_settings
 from blobmsg.errors import ConfigError
 from blobmsg.fetcher import Fetcher
+from blobmsg.forks import forget_after_fork
 from blobmsg.kafka_settings import without
 from blobmsg.resources import Stores, freeze
 
@@ -155,13 +156,13 @@ class Sessions:
         for _, session in idle:
             session.close()
 
-    def forget(self) -> None:
-        """After a fork, in the child: what the parent has is not ours."""
+    def forget(self) -> object:
+        """After a fork, in the child: what the parent has is not ours; returns it."""
         self._lock = threading.Lock()
-        self._idle = []
+        idle, self._idle = self._idle, []
+        return idle
 
 
 #: Of this process.
 sessions: Final = Sessions()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=sessions.forget)
+forget_after_fork(sessions.forget)

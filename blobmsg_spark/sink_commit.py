@@ -11,7 +11,6 @@ does, the marker is what the same client has written.
 from __future__ import annotations
 
 import logging
-import os
 import re
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +24,7 @@ from confluent_kafka import (
 )
 
 from blobmsg.errors import BlobmsgError
+from blobmsg.forks import forget_after_fork
 from blobmsg.format.notification import HEADER_NAME, HEADER_VALUE
 from blobmsg.inner_config import admin_config
 from blobmsg.resources import SharedAdmin, freeze
@@ -310,9 +310,15 @@ def _that_may_pass(error: KafkaError) -> KafkaError:
 
 
 _kept: dict[Hashable, SinkTransaction] = {}
-if hasattr(os, "register_at_fork"):
-    # What the parent has is not ours.
-    os.register_at_fork(after_in_child=_kept.clear)
+
+
+def _forget() -> object:
+    had = dict(_kept)
+    _kept.clear()
+    return had
+
+
+forget_after_fork(_forget)
 
 
 def commit_micro_batch(

@@ -8,7 +8,6 @@ one lane.
 from __future__ import annotations
 
 import difflib
-import os
 import threading
 import time
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.errors import BlobmsgError, ConfigError
+from blobmsg.forks import forget_after_fork
 from blobmsg.kafka_settings import KafkaView
 from blobmsg.resources import SharedAdmin, freeze
 from blobmsg.topic_directory import TopicDirectory, UnknownTopic
@@ -126,9 +126,15 @@ class SinkTopics:
 
 
 _of_process: dict[Hashable, SinkTopics] = {}
-if hasattr(os, "register_at_fork"):
-    # What the parent has is not ours.
-    os.register_at_fork(after_in_child=_of_process.clear)
+
+
+def _forget() -> object:
+    had = dict(_of_process)
+    _of_process.clear()
+    return had
+
+
+forget_after_fork(_forget)
 
 
 def topics_of(options: SinkOptions) -> SinkTopics:
