@@ -16,6 +16,7 @@ __all__ = [
     "BATCH_BYTES",
     "CONSUMERS",
     "DURABLE",
+    "LINKS_GBIT",
     "MEBIBYTE",
     "OURS",
     "ConsumeVariant",
@@ -30,11 +31,14 @@ __all__ = [
     "produce_variants",
     "stock_settings",
     "sweep_variants",
+    "through",
 ]
 
 MEBIBYTE = 1 << 20
 #: The default of blobmsg.batch.size.bytes.
 BATCH_BYTES = 16 << 20
+#: Networks of machines in the cloud, in 10^9 bits per second.
+LINKS_GBIT = (1, 2, 4, 8)
 # Like ours, which writes a notification only once and only to all in-sync replicas.
 DURABLE: Mapping[str, Any] = {"acks": "all", "enable.idempotence": True}
 # Room for a batch's own headers beside its records.
@@ -128,6 +132,11 @@ def blobmsg_sweep_variants() -> list[ProduceVariant]:
         for mebibytes in (16, 32, 64)
         for call in ("produce", "produce_batch")
     ]
+
+
+def through(gbit: int, what: str) -> str:
+    """The name of what was measured while that much per second got to the store."""
+    return f"{what}, {gbit} Gbit/s"
 
 
 def fastest(
@@ -235,6 +244,16 @@ def judge(medians: Mapping[str, Mapping[str, Figures]]) -> list[Requirement]:
         ]
         return _ratio(ours.get("mib_per_s"), max(ceilings, default=None))
 
+    def share_of_boto3() -> float | None:
+        ceilings = medians.get("ceiling", {}).items()
+        rates = [figures["mib_per_s"] for name, figures in ceilings if name.startswith("boto3")]
+        return _ratio(defaults.get("mib_per_s"), max(rates, default=None))
+
+    def share_of_link(gbit: int) -> float | None:
+        link = medians.get("link", {})
+        ours, raw = (link.get(through(gbit, what), {}) for what in ("blobmsg", "raw PUT"))
+        return _ratio(ours.get("mib_per_s"), raw.get("mib_per_s"))
+
     def cpu_of_consuming(call: str) -> float | None:
         return _cpu_ratio(consume, f"blobmsg, {call}", f"stock, {call}")
 
@@ -262,6 +281,21 @@ def judge(medians: Mapping[str, Mapping[str, Figures]]) -> list[Requirement]:
             None,
             share_of_ceiling(defaults),
             True,
+        ),
+        Requirement(
+            "producing, wall, our defaults, share of raw PUTs with boto3",
+            None,
+            share_of_boto3(),
+            True,
+        ),
+        *(
+            Requirement(
+                f"the same, share of raw PUTs while {gbit} Gbit/s get to the store",
+                0.7,
+                share_of_link(gbit),
+                True,
+            )
+            for gbit in LINKS_GBIT
         ),
         Requirement(
             "tx_bytes of the inner producer, share of the payload",

@@ -6,11 +6,12 @@ down slows all of them. Topics and objects of a piece are removed before the nex
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from bench._ceiling import PARALLEL_PUTS
 from bench._plan import (
+    BATCH_BYTES,
     CONSUMERS,
     MEBIBYTE,
     OURS,
@@ -19,8 +20,10 @@ from bench._plan import (
     ProduceVariant,
     fastest,
     medians_of,
+    through,
 )
 from bench._records import Tally, Workload, differences, expected_tally, make_records
+from bench._store_link import limited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["Rounds", "WrongRecords"]
 
 _FINALISTS = 4
+# Enough to fill a link that is slower than the machine.
+_LINK_PUTS = 4
 # What a consumer reads before the clock starts.
 _WARM_UP_RECORDS = 131_072
 _WARM_UP_MIB = 128
@@ -131,21 +136,42 @@ class Rounds:
             for variant in variants if number % 2 == 0 else variants[::-1]:
                 self._produce("produce", variant, self._records)
 
+    def produce_through_links(
+        self, variants: Sequence[ProduceVariant], links_gbit: Sequence[int]
+    ) -> None:
+        """Measure producing and raw PUTs while only so much per second gets to the store.
+
+        Args:
+            variants: Of blobmsg.
+            links_gbit: Limits, in 10^9 bits per second.
+        """
+        _, port = self._cluster.store_address
+        for number in range(self._rounds):
+            for gbit in links_gbit if number % 2 == 0 else links_gbit[::-1]:
+                with limited(port, gbit):
+                    self._put("link", through(gbit, "raw PUT"), "store", _LINK_PUTS, BATCH_BYTES)
+                    for variant in variants:
+                        name = through(gbit, variant.name)
+                        self._produce("link", replace(variant, name=name), self._records)
+
     def _ceiling(self, engine: str, object_bytes: int) -> None:
-        objects = max(PARALLEL_PUTS[-1], self._payload_bytes(self._records) // object_bytes)
         for parallel in PARALLEL_PUTS:
-            figures = self._cluster.run(
-                "put",
-                engine=engine,
-                conf=self._cluster.conf("blobmsg", "ceiling"),
-                parallel=parallel,
-                objects=objects,
-                object_bytes=object_bytes,
-            )
-            self._cluster.delete_objects("ceiling/")
-            figures["object_bytes"] = object_bytes
             name = f"{engine}, {parallel} parallel, {object_bytes // MEBIBYTE} MiB"
-            self._add("ceiling", name, objects * object_bytes, figures)
+            self._put("ceiling", name, engine, parallel, object_bytes)
+
+    def _put(self, section: str, name: str, engine: str, parallel: int, object_bytes: int) -> None:
+        objects = max(PARALLEL_PUTS[-1], self._payload_bytes(self._records) // object_bytes)
+        figures = self._cluster.run(
+            "put",
+            engine=engine,
+            conf=self._cluster.conf("blobmsg", "ceiling"),
+            parallel=parallel,
+            objects=objects,
+            object_bytes=object_bytes,
+        )
+        self._cluster.delete_objects("ceiling/")
+        figures["object_bytes"] = object_bytes
+        self._add(section, name, objects * object_bytes, figures)
 
     def _payload_bytes(self, records: int) -> int:
         return records * self._workload.value_bytes

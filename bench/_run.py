@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bench._cluster import PieceFailed
 from bench._report import replace_section
 from bench._rounds import WrongRecords
+from bench._store_link import LinkFailed
 from blobmsg.lab import LabError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def exit_code_of(measure: Callable[[], int]) -> int:
     except WrongRecords as error:
         print(f"WRONG RECORDS: {error}", file=sys.stderr)
         return 1
-    except (LabError, PieceFailed) as error:
+    except (LabError, LinkFailed, PieceFailed) as error:
         print(f"the bench could not run: {error}", file=sys.stderr)
         return 2
 

@@ -46,6 +46,7 @@ _HEADERS = {
     ],
     "consume": ["consuming", "MiB/s", "min..max", "MiB/CPU-s", "CPU us/record"],
     "ceiling": ["raw PUT", "MiB/s", "min..max", "MiB/CPU-s"],
+    "link": ["what gets to the store is limited", "MiB/s", "min..max", "MiB/CPU-s"],
     "final": ["the sweep's best again", "MiB/s", "MiB/CPU-s", "CPU us/record"],
     "our sweep": ["blobmsg's sweep", "MiB/s", "MiB/CPU-s", "CPU us/record"],
     "sweep": ["stock's sweep", "MiB/s", "MiB/CPU-s", "CPU us/record"],
@@ -55,7 +56,7 @@ _HEADERS = {
 def _tables(results: Mapping[str, Any]) -> list[tuple[list[str], Rows]]:
     medians, runs = results["medians"], results["runs"]
     tables: list[tuple[list[str], Rows]] = []
-    for section in ("produce", "consume", "ceiling", "our sweep", "final", "sweep"):
+    for section in ("produce", "consume", "ceiling", "link", "our sweep", "final", "sweep"):
         if section not in medians:
             continue
         headers = _HEADERS[section]
@@ -63,7 +64,7 @@ def _tables(results: Mapping[str, Any]) -> list[tuple[list[str], Rows]]:
             rows = [
                 [row[0], row[1], row[3], row[4]] for row in _client_rows(*_of(results, section))
             ]
-        elif section == "ceiling":
+        elif section in ("ceiling", "link"):
             rows = [
                 [
                     name,

@@ -24,6 +24,7 @@ if not __package__:  # run by its path
 from bench._cluster import open_cluster  # noqa: E402
 from bench._plan import (  # noqa: E402
     BATCH_BYTES,
+    LINKS_GBIT,
     ProduceVariant,
     blobmsg_sweep_variants,
     judge,
@@ -34,6 +35,7 @@ from bench._records import Workload  # noqa: E402
 from bench._report import machine  # noqa: E402
 from bench._rounds import Rounds  # noqa: E402
 from bench._run import exit_code_of, update_results, write_figures  # noqa: E402
+from bench._store_link import why_not_limited  # noqa: E402
 from bench._summary import page_section, terminal_text  # noqa: E402
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_PARTS = ("sweep", "ceiling", "produce", "consume")
+_PARTS = ("sweep", "ceiling", "produce", "links", "consume")
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -94,6 +96,10 @@ def _named(name: str, variants: Sequence[ProduceVariant]) -> ProduceVariant:
 
 def _measure(cluster: Cluster, arguments: argparse.Namespace) -> dict[str, Any]:
     parts = arguments.only or _PARTS
+    obstacle = why_not_limited() if "links" in parts else None
+    if obstacle is not None:
+        print(f"what gets to the store stays unlimited: {obstacle}", flush=True)
+    has_links = "links" in parts and obstacle is None
     workload = Workload(seed=arguments.seed)
     rounds = Rounds(
         cluster,
@@ -111,10 +117,14 @@ def _measure(cluster: Cluster, arguments: argparse.Namespace) -> dict[str, Any]:
         best = rounds.sweep(variants, workload.records_of(arguments.sweep_mib))
         our_best = rounds.sweep_blobmsg(our_variants)
     ceilings = [("store", BATCH_BYTES), ("boto3", BATCH_BYTES), ("store", our_best.object_bytes)]
+    measured = produce_variants(best, our_best)
     rounds.produce(
-        produce_variants(best, our_best) if "produce" in parts else (),
+        measured if "produce" in parts else (),
         list(dict.fromkeys(ceilings)) if "ceiling" in parts else (),
     )
+    if has_links:
+        ours = [v for v in measured if v.client == "blobmsg" and not v.with_callback]
+        rounds.produce_through_links(ours, LINKS_GBIT)
     if "consume" in parts:
         rounds.consume(best)
     return {

@@ -7,6 +7,7 @@ import pytest
 from bench._plan import (
     BATCH_BYTES,
     CONSUMERS,
+    LINKS_GBIT,
     ProduceVariant,
     Requirement,
     blobmsg_sweep_variants,
@@ -15,6 +16,7 @@ from bench._plan import (
     medians_of,
     produce_variants,
     sweep_variants,
+    through,
 )
 from blobmsg.config import parse_settings
 
@@ -40,6 +42,11 @@ def medians(**changes: Any) -> dict[str, Any]:
             "boto3, 4": {"mib_per_s": 357.0, "object_bytes": 16},
             "store, 4": {"mib_per_s": 500.0, "object_bytes": 64},
         },
+        "link": {
+            through(gbit, what): {"mib_per_s": rate}
+            for gbit in LINKS_GBIT
+            for what, rate in (("raw PUT", 100.0 * gbit), ("blobmsg", 70.0 * gbit))
+        },
         "consume": {
             "stock, poll": {"cpu_us_per_record": 2.0},
             "blobmsg, poll": {"cpu_us_per_record": 2.0},
@@ -58,8 +65,23 @@ def verdicts(figures: dict[str, Any]) -> list[str]:
 
 
 def test_everything_exactly_at_its_limit_passes() -> None:
-    assert verdicts(medians()) == ["PASS", "-", "PASS", "-", *["PASS"] * 6]
-    assert [r.measured for r in judge(medians()) if r.limit is None] == [5.0, 250 / 357]
+    assert verdicts(medians()) == ["PASS", "-", "PASS", "-", "-", *["PASS"] * 10]
+    unlimited = [r.measured for r in judge(medians()) if r.limit is None]
+    assert unlimited == [5.0, 250 / 357, 250 / 357]
+
+
+def test_boto3_is_a_measure_of_its_own_whatever_our_store_class_reaches() -> None:
+    figures = medians()
+    figures["ceiling"]["store, 1"]["mib_per_s"] = 1000.0
+
+    assert [r.measured for r in judge(figures) if r.limit is None] == [5.0, 0.25, 250 / 357]
+
+
+def test_behind_a_link_we_stand_beside_raw_puts_through_the_same_link() -> None:
+    figures = medians()
+    figures["link"]["blobmsg, 4 Gbit/s"]["mib_per_s"] = 279.0
+
+    assert [n for n, verdict in enumerate(verdicts(figures)) if verdict == "FAIL"] == [7]
 
 
 def test_stocks_best_is_its_best_without_callbacks_whatever_it_is_called() -> None:
@@ -88,11 +110,11 @@ def test_the_ceiling_is_the_best_of_all_ways_to_put() -> None:
 
 
 def test_more_tx_bytes_than_a_500th_fail() -> None:
-    assert verdicts(medians(produce__blobmsg__tx_share=0.00201))[4] == "FAIL"
+    assert verdicts(medians(produce__blobmsg__tx_share=0.00201))[9] == "FAIL"
 
 
 @pytest.mark.parametrize(
-    ("variant", "at"), [("blobmsg, best", 5), ("blobmsg", 6), ("blobmsg, callbacks", 7)]
+    ("variant", "at"), [("blobmsg, best", 10), ("blobmsg", 11), ("blobmsg, callbacks", 12)]
 )
 def test_the_clients_cpu_is_judged_beside_its_like_of_stock(variant: str, at: int) -> None:
     figures = medians()
@@ -101,7 +123,7 @@ def test_the_clients_cpu_is_judged_beside_its_like_of_stock(variant: str, at: in
     assert [n for n, verdict in enumerate(verdicts(figures)) if verdict == "FAIL"] == [at]
 
 
-@pytest.mark.parametrize(("call", "at"), [("consume(1000)", 8), ("poll", 9)])
+@pytest.mark.parametrize(("call", "at"), [("consume(1000)", 13), ("poll", 14)])
 def test_each_way_of_consuming_is_judged_against_the_same_way_of_stock(call: str, at: int) -> None:
     figures = medians()
     figures["consume"][f"blobmsg, {call}"]["cpu_us_per_record"] *= 1.01
@@ -110,7 +132,7 @@ def test_each_way_of_consuming_is_judged_against_the_same_way_of_stock(call: str
 
 
 def test_what_was_not_run_is_not_measured_instead_of_passed() -> None:
-    assert verdicts({}) == ["not measured"] * 10
+    assert verdicts({}) == ["not measured"] * 15
     assert verdicts({"produce": medians()["produce"]})[2] == "not measured"
 
 
