@@ -13,6 +13,7 @@ from blobmsg.format.notification import Limits, decode_notification, is_notifica
 from blobmsg.sim.world import Violation
 
 if TYPE_CHECKING:
+    from blobmsg.format.notification import Notification
     from blobmsg.sim.partition_log import PartitionLog, SentMessage
     from blobmsg.sim.virtual_broker import VirtualBroker
     from blobmsg.sim.virtual_store import VirtualStore
@@ -59,6 +60,7 @@ class Truth:
         self._store = store
         self._decoded: dict[tuple[_Place, int], list[tuple[bytes | None, bytes | None, int]]] = {}
         self._keys: dict[tuple[_Place, int], str | None] = {}
+        self._notifications: dict[bytes, Notification] = {}  # by what says it
 
     def places(self) -> list[_Place]:
         """All partitions."""
@@ -93,22 +95,26 @@ class Truth:
 
     def object_key_of(self, message: SentMessage) -> str | None:
         """The object that a message needs; None: it is no notification of one."""
-        headers = message.headers
-        if headers is None or not is_notification(headers, message.value):
-            return None
-        return decode_notification(message.value or b"", Limits()).key
+        notification = self._notification_of(message)
+        return None if notification is None else notification.key
 
     def sequences(self, place: _Place) -> dict[bytes, list[int]]:
         """The sequences of a partition's notifications in the order of the log, by producer."""
         found: dict[bytes, list[int]] = {}
         for record in self._broker.log(place).records:
-            message = record.message
-            if message is None or message.headers is None:
-                continue
-            if is_notification(message.headers, message.value):
-                notification = decode_notification(message.value or b"", Limits())
+            notification = record.message and self._notification_of(record.message)
+            if notification is not None:
                 found.setdefault(notification.producer_id, []).append(notification.sequence)
         return found
+
+    def _notification_of(self, message: SentMessage) -> Notification | None:
+        headers, value = message.headers, message.value
+        if headers is None or value is None or not is_notification(headers, value):
+            return None
+        known = self._notifications.get(value)
+        if known is None:
+            known = self._notifications[value] = decode_notification(value, Limits())
+        return known
 
     def _records(
         self, place: _Place, offset: int, message: SentMessage
@@ -117,12 +123,11 @@ class Truth:
         if known is not None:
             return known
         records: list[tuple[bytes | None, bytes | None, int]] = []
-        headers = message.headers
-        if headers is None or not is_notification(headers, message.value):
+        notification = self._notification_of(message)
+        if notification is None:
             records.append((message.key, message.value, message.timestamp_ms))
             self._keys[place, offset] = None
         else:
-            notification = decode_notification(message.value or b"", Limits())
             self._keys[place, offset] = notification.key
             data = notification.inline
             if notification.key is not None:
