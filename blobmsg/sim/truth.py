@@ -102,7 +102,9 @@ class Truth:
         """The sequences of a partition's notifications in the order of the log, by producer."""
         found: dict[bytes, list[int]] = {}
         for record in self._broker.log(place).records:
-            notification = record.message and self._notification_of(record.message)
+            if record.message is None:
+                continue
+            notification = self._notification_of(record.message)
             if notification is not None:
                 found.setdefault(notification.producer_id, []).append(notification.sequence)
         return found
