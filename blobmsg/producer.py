@@ -323,7 +323,8 @@ class BlobProducer(_ProducerBase):
             on_delivery: As `callback`.
 
         Returns:
-            How many were queued. The others got a `_error` (a `KafkaError`) and no callback.
+            How many were queued. The others got a `_error` (a `KafkaError`) and no callback; behind
+            one for which the buffer was full, all of them.
 
         Raises:
             TypeError: `messages` is no list of dicts.
@@ -342,7 +343,14 @@ class BlobProducer(_ProducerBase):
             taken = self.__record_step.join_messages(topic, messages, index, partition, callback)
             queued += taken - index
             if taken == index:
-                queued += self.__produce_message(topic, messages[index], partition, callback)
+                try:
+                    queued += self.__produce_message(topic, messages[index], partition, callback)
+                except BufferError:
+                    # None behind it either, though there may be room by now: whoever produces the
+                    # refused ones again has them in their order.
+                    for message in messages[index:]:
+                        message["_error"] = of_batch(KafkaError(KafkaError._QUEUE_FULL))
+                    break
                 taken += 1
             index = taken
         return queued
@@ -354,7 +362,11 @@ class BlobProducer(_ProducerBase):
         partition: int,
         callback: DeliveryCallback | None,
     ) -> bool:
-        """Queue one message of a batch, or say in it why not."""
+        """Queue one message of a batch, or say in it why not.
+
+        Raises:
+            BufferError: The buffer is full.
+        """
         own = message.get("partition")
         if own is not None:
             partition = own
@@ -372,8 +384,6 @@ class BlobProducer(_ProducerBase):
                 timestamp=message.get("timestamp", 0),
                 headers=message.get("headers"),
             )
-        except BufferError:
-            message["_error"] = of_batch(KafkaError(KafkaError._QUEUE_FULL))
         except KafkaException as error:
             message["_error"] = of_batch(error.args[0])
         else:

@@ -142,6 +142,22 @@ def test_produce_batch_counts_what_it_queued_and_marks_what_it_refused(both: Bot
     assert by_stock["counts"] == [0, 5, 0, 0]
 
 
+def test_behind_a_message_of_a_batch_that_finds_the_queue_full_none_is_queued(both: Both) -> None:
+    def case(side: Side) -> Any:
+        topic, reports = side.topic(), Reports()
+        with side.producer({"queue.buffering.max.kbytes": 900}) as producer:
+            messages: list[dict[str, Any]] = [{"value": bytes(300_000)}, {"value": bytes(700_000)}]
+            messages += [{"value": b"b"}, {"value": b"c"}]  # for which there would be room
+            counts = []
+            while messages:  # as one does
+                counts.append(producer.produce_batch(topic, messages, on_delivery=reports))
+                messages = [message for message in messages if message.pop("_error", None)]
+                flush(producer)
+        return counts[0], [len(message.value()) for message in reports.messages()]
+
+    assert both.agree(case) == (1, [300_000, 700_000, 1, 1])
+
+
 def test_a_message_of_a_batch_goes_to_its_own_partition_only_here(both: Both) -> None:
     def case(side: Side) -> Any:
         topic, reports = side.topic(3), Reports()
