@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from blobmsg_spark.worker_process import tune_worker_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy.typing as npt
 
-    GroupFunction: TypeAlias = Callable[[pa.Table], pa.Table]
+    from blobmsg_spark.group_function import GroupFunction
 
 __all__ = ["GroupTask", "group_ends"]
 
@@ -35,7 +35,7 @@ class GroupTask:
         keys: How many of the last columns are keys and not the user's.
         names: The user's columns.
         result_names: The columns of what comes out.
-        pickled: The user's function, as cloudpickle writes it.
+        pickled: The `GroupFunction`, as cloudpickle writes it.
     """
 
     keys: int
@@ -52,14 +52,10 @@ class GroupTask:
         func: GroupFunction = serializer.loads(self.pickled)
         for group in _groups(batches, self.keys):
             rows = pa.Table.from_batches(group)
+            keys = tuple(cells[0] for cells in rows.columns[-self.keys :])
             given = rows.select(range(len(self.names))).rename_columns(list(self.names))
-            found = func(given)
-            if not isinstance(found, pa.Table):
-                raise TypeError(
-                    f"the function of grouped() gave a {type(found).__name__}: it must give a "
-                    "pyarrow.Table of the schema that was named"
-                )
-            yield from self._in_order(found).to_batches()
+            for found in func(keys, given):
+                yield from self._in_order(found).to_batches()
 
     def _in_order(self, found: pa.Table) -> pa.Table:
         """The columns as the schema has them: by their names, as `applyInArrow` takes them."""

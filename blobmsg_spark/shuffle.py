@@ -27,7 +27,9 @@ from blobmsg.format.errors import FormatError
 from blobmsg.format.object_key import NO_ZONE, ObjectKey, expiry_hour, retention_class
 from blobmsg.resources import Stores
 from blobmsg_spark.by_value import by_value
+from blobmsg_spark.columns import all_columns, as_column
 from blobmsg_spark.exchange import Exchange
+from blobmsg_spark.group_function import GroupFunction
 from blobmsg_spark.group_task import GroupTask
 from blobmsg_spark.kept_partitioning import check_can_keep, with_hash_partitioning
 from blobmsg_spark.map_task import MapTask
@@ -41,13 +43,15 @@ from blobmsg_spark.usage import ExchangeUsage, UsageParam, usage_table
 from blobmsg_spark.worker import check_is_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
 
     import pyarrow as pa
     from pyspark import Accumulator
     from pyspark.sql import Column, DataFrame, SparkSession
     from typing_extensions import Self
+
+    from blobmsg_spark.columns import Columns
 
 __all__ = ["DEFAULT_BATCH_BYTES", "Shuffle", "repartition"]
 
@@ -149,29 +153,30 @@ class Shuffle:
         _open_shuffles.add(self)
 
     def repartition(
-        self, df: DataFrame, n: int, *cols: Column | str, keep_partitioning: bool = False
+        self, df: DataFrame, n: int, *cols: Columns, keep_partitioning: bool = False
     ) -> DataFrame:
         """The same rows in `n` partitions; see `repartition`."""
         _check_partitions(n)
+        columns = all_columns(cols)
         self._check(df)
         if keep_partitioning:
-            check_can_keep(df, cols)
-            placed = self.repartition(df, n, *cols)
-            return with_hash_partitioning(placed, df, n, cols)
+            check_can_keep(df, columns)
+            placed = self.repartition(df, n, *columns)
+            return with_hash_partitioning(placed, df, n, columns)
         if not df.columns:  # Arrow does not tell how many rows without columns there are
-            return self.repartition(df.select(F.lit(0)), n, *cols).select()
-        names = ", ".join(["", *map(_text, cols)])
-        if not cols:
+            return self.repartition(df.select(F.lit(0)), n, *columns).select()
+        if not columns:
             # As Spark does: else a task that runs again may deal rows differently.
             unique = df.toDF(*_names(df))
             ordered = unique.sortWithinPartitions(content_hash(unique.schema))
             return self._exchange(ordered, df, n, f"repartition({n})", is_dealt=True)
-        keys = [F.col(one) if isinstance(one, str) else one for one in cols]
+        keys = [as_column(one) for one in columns]
         check_key_types(df.select(*keys).schema)
         keyed = df.select(hash_partition(keys, n), "*")
-        return self._exchange(keyed, df, n, f"repartition({n}{names})", is_dealt=False)
+        label = f"repartition({', '.join([str(n), *map(_text, columns)])})"
+        return self._exchange(keyed, df, n, label, is_dealt=False)
 
-    def repartition_by_range(self, df: DataFrame, n: int, *cols: Column | str) -> DataFrame:
+    def repartition_by_range(self, df: DataFrame, n: int, *cols: Columns) -> DataFrame:
         """The same rows in partitions of ascending ranges; reads the keys once for a sample.
 
         As `DataFrame.repartitionByRange`: fewer than `n` partitions when a sample of the keys has
@@ -180,7 +185,8 @@ class Shuffle:
         Args:
             df: The rows.
             n: How many partitions at most.
-            *cols: At least one; with `asc()`, `desc()` and their kin if wanted.
+            *cols: At least one, or one list of them; with `asc()`, `desc()` and their kin if
+                wanted.
 
         Raises:
             UnsupportedColumn: A column can't pass through the store.
@@ -188,22 +194,23 @@ class Shuffle:
             RuntimeError: The shuffle is closed.
         """
         _check_partitions(n)
-        if not cols:
+        columns = all_columns(cols)
+        if not columns:
             raise ValueError("repartition_by_range needs at least one column to order rows by")
         self._check(df)
         if not df.columns:
             return self.repartition(df, n)
-        ranges = sample_ranges(df, sort_keys(cols), n)
+        ranges = sample_ranges(df, sort_keys(columns), n)
         keyed = ranges.with_partition(df)
-        label = f"repartition_by_range({', '.join([str(n), *map(_text, cols)])})"
+        label = f"repartition_by_range({', '.join([str(n), *map(_text, columns)])})"
         return self._exchange(keyed, df, ranges.partitions, label, is_dealt=False)
 
     def grouped(
         self,
         df: DataFrame,
         n: int,
-        *cols: Column | str,
-        func: Callable[[pa.Table], pa.Table],
+        *cols: Columns,
+        func: Callable[..., pa.Table | Iterator[pa.RecordBatch]],
         schema: StructType | str,
     ) -> DataFrame:
         """Apply a function to each group of rows, without a shuffle of Spark's behind ours.
@@ -215,18 +222,23 @@ class Shuffle:
         Args:
             df: The rows.
             n: How many partitions.
-            *cols: What makes a group, at least one.
-            func: Called with the rows of a group, all columns of `df`; gives rows of `schema`.
+            *cols: What makes a group, at least one; or one list of them.
+            func: Called with the rows of a group, all columns of `df`, in any form that
+                `applyInArrow` takes: `(table)`, `(keys, table)` with a tuple of `pyarrow.Scalar`,
+                or by its hints an `Iterator[pyarrow.RecordBatch]` in and out. Gives rows of
+                `schema`.
             schema: Of what comes out.
 
         Raises:
             UnsupportedColumn: A column can't pass through the store.
+            TypeError: The function takes neither one nor two arguments.
             ValueError: No column; a streaming DataFrame; no partitions.
             RuntimeError: The shuffle is closed.
         """
-        if not cols:
+        function = GroupFunction(func)
+        keys = [as_column(one) for one in all_columns(cols)]
+        if not keys:
             raise ValueError("grouped needs at least one column that makes a group")
-        keys = [F.col(one) if isinstance(one, str) else one for one in cols]
         key_names = [f"k{number}" for number in range(len(keys))]
         # The keys go along: behind the exchange `df.k` means nothing, and a key that is not the
         # same each time would be another one than rows were placed by. By number: names may come
@@ -235,7 +247,7 @@ class Shuffle:
         placed = self.repartition(keyed, n, *key_names)
         serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
         result_names = tuple(self._spark.createDataFrame([], schema).columns)
-        task = GroupTask(len(keys), tuple(df.columns), result_names, serializer.dumps(func))
+        task = GroupTask(len(keys), tuple(df.columns), result_names, serializer.dumps(function))
         return placed.sortWithinPartitions(*key_names).mapInArrow(by_value(task), schema)
 
     def _check(self, df: DataFrame) -> None:
@@ -383,7 +395,7 @@ def _close_all() -> None:
 def repartition(
     df: DataFrame,
     n: int,
-    *cols: Column | str,
+    *cols: Columns,
     store: str | Mapping[str, Any],
     batch_bytes: int = DEFAULT_BATCH_BYTES,
     compression: str | None = None,
@@ -399,7 +411,7 @@ def repartition(
     Args:
         df: Rows; not streaming.
         n: How many partitions, at least 1.
-        *cols: By whose hash rows are placed.
+        *cols: By whose hash rows are placed; or one list of them.
         store: See `Shuffle`, likewise the others.
         batch_bytes: Rows of one object, as bytes in memory.
         compression: `none`, `lz4` or `zstd`.

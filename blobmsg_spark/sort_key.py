@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from blobmsg_spark.columns import as_column
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -55,7 +57,7 @@ def sort_keys(columns: Sequence[Column | str]) -> list[SortKey]:
     Args:
         columns: Names or columns, with or without `asc()`, `desc()` and their kin.
     """
-    return [_sort_key(F.col(one) if isinstance(one, str) else one) for one in columns]
+    return [_sort_key(as_column(one)) for one in columns]
 
 
 def _sort_key(column: Column) -> SortKey:

@@ -113,9 +113,10 @@ def test_small_objects_and_little_prefetch_change_nothing(
 
 def test_keys_may_be_expressions_and_columns(everything: DataFrame, store: str) -> None:
     keys: list[Column | str] = [F.col("id") % 10, "flag", F.upper("text")]
-    ours = repartition(everything, 6, *keys, store=store)
+    native = rows_by_partition(everything.repartition(6, *keys))
 
-    assert rows_by_partition(ours) == rows_by_partition(everything.repartition(6, *keys))
+    assert rows_by_partition(repartition(everything, 6, *keys, store=store)) == native
+    assert rows_by_partition(repartition(everything, 6, keys, store=store)) == native
 
 
 def test_without_keys_rows_are_spread_evenly(everything: DataFrame, store: str) -> None:
@@ -405,6 +406,8 @@ def test_wrong_arguments_are_refused_before_the_job(everything: DataFrame, store
         repartition(everything, 0, store=store)
     with pytest.raises(TypeError, match="number of partitions"):
         repartition(everything, "id", store=store)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"7 is no column: give names"):
+        repartition(everything, 2, "id", 7, store=store)  # type: ignore[arg-type]
     for size in (0, 1 << 31):
         with pytest.raises(ValueError, match=f"batch_bytes is {size}"):
             repartition(everything, 2, store=store, batch_bytes=size)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator  # noqa: TC003  (hints tell how a function is called)
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.serializers import CloudPickleSerializer
 
+from blobmsg_spark.group_function import GroupFunction
 from blobmsg_spark.group_task import GroupTask, group_ends
 
 _NAN = math.nan
@@ -39,7 +41,7 @@ def test_any_of_several_keys_ends_a_group() -> None:
 
 def _task(func: Any, *result_names: str) -> GroupTask:
     serializer: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
-    return GroupTask(1, ("value",), result_names, serializer.dumps(func))
+    return GroupTask(1, ("value",), result_names, serializer.dumps(GroupFunction(func)))
 
 
 def _one_group() -> Any:
@@ -91,8 +93,45 @@ def test_groups_are_whole_however_their_rows_are_batched(batches: list[list[int]
     ]
 
 
-def test_a_function_that_gives_no_table_is_named() -> None:
-    rows = pa.record_batch({"c0": [1], "k0": [1]})
+def _no_batches(_: Iterator[pa.RecordBatch]) -> Any:
+    return [pa.record_batch({"a": [1]})]
 
-    with pytest.raises(TypeError, match=r"gave a NoneType: it must give a pyarrow\.Table"):
-        list(_task(lambda _table: None)(iter([rows])))
+
+def _tables(_: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+    yield pa.table({"a": [1]})
+
+
+@pytest.mark.parametrize(
+    ("func", "text"),
+    [
+        (lambda _: None, r"gave a NoneType: it must give a pyarrow\.Table"),
+        (lambda _keys, _rows: [], r"gave a list: it must give a pyarrow\.Table"),
+        (_no_batches, r"gave a list: it must give an iterator of pyarrow\.RecordBatch"),
+        (_tables, r"gave a Table: it must yield pyarrow\.RecordBatch"),
+    ],
+    ids=["nothing", "list", "no-iterator", "tables"],
+)
+def test_a_function_that_gives_something_else_is_told_what_it_must_give(
+    func: Any, text: str
+) -> None:
+    with pytest.raises(TypeError, match=text):
+        list(_task(func, "a")(_one_group()))
+
+
+def test_keys_are_given_to_a_function_of_two_arguments() -> None:
+    task = _task(lambda keys, _: pa.table({"a": [keys[0].as_py()]}), "a")
+
+    assert [rows.to_pydict() for rows in task(_one_group())] == [{"a": [1]}]
+
+
+def test_hints_that_exist_for_type_checkers_only_are_no_error() -> None:
+    def func(_: NotThere) -> AsLittle:  # type: ignore[name-defined]  # noqa: F821
+        return pa.table({"a": [1]})
+
+    assert [rows.num_rows for rows in _task(func, "a")(_one_group())] == [1]
+
+
+@pytest.mark.parametrize("func", [lambda: None, lambda _a, _b, _c: None], ids=["none", "three"])
+def test_other_numbers_of_arguments_are_refused(func: Any) -> None:
+    with pytest.raises(TypeError, match=r"takes [03] arguments: expected the rows of a group"):
+        GroupFunction(func)
