@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import collections.abc
 import inspect
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["GroupFunction", "Keys"]
-
-Keys: TypeAlias = "tuple[pa.Scalar, ...]"
+__all__ = ["GroupFunction"]
 
 _FORMS = (
     "the rows of a group, or its keys and its rows: (pyarrow.Table) or (tuple, pyarrow.Table), or "
@@ -47,18 +45,21 @@ class GroupFunction:
             pa.RecordBatch,
         )
 
-    def __call__(self, keys: Keys, rows: pa.Table) -> Iterator[pa.Table]:
+    def __call__(self, keys: pa.Table, rows: pa.Table) -> Iterator[pa.Table]:
         """What the function gives for a group.
 
         Args:
-            keys: The group's.
+            keys: The group's, in every row the same.
             rows: All of its rows.
 
         Raises:
             TypeError: It gave something else than its form asks for.
         """
         given = iter(rows.to_batches()) if self._takes_batches else rows
-        found = self._func(keys, given) if self._takes_keys else self._func(given)
+        if self._takes_keys:
+            found = self._func(tuple(cells[0] for cells in keys.columns), given)
+        else:
+            found = self._func(given)
         if not self._takes_batches:
             yield _checked(found, pa.Table, "it must give a pyarrow.Table")
             return

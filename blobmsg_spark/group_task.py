@@ -52,8 +52,9 @@ class GroupTask:
         func: GroupFunction = serializer.loads(self.pickled)
         for group in _groups(batches, self.keys):
             rows = pa.Table.from_batches(group)
-            keys = tuple(cells[0] for cells in rows.columns[-self.keys :])
-            given = rows.select(range(len(self.names))).rename_columns(list(self.names))
+            width = len(self.names)
+            given = rows.select(range(width)).rename_columns(list(self.names))
+            keys = rows.select(range(width, rows.num_columns))
             for found in func(keys, given):
                 yield from self._in_order(found).to_batches()
 

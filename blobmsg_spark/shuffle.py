@@ -43,7 +43,7 @@ from blobmsg_spark.usage import ExchangeUsage, UsageParam, usage_table
 from blobmsg_spark.worker import check_is_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
 
     import pyarrow as pa
@@ -165,15 +165,15 @@ class Shuffle:
             return with_hash_partitioning(placed, df, n, columns)
         if not df.columns:  # Arrow does not tell how many rows without columns there are
             return self.repartition(df.select(F.lit(0)), n, *columns).select()
+        label = _label("repartition", n, columns)
         if not columns:
             # As Spark does: else a task that runs again may deal rows differently.
             unique = df.toDF(*_names(df))
             ordered = unique.sortWithinPartitions(content_hash(unique.schema))
-            return self._exchange(ordered, df, n, f"repartition({n})", is_dealt=True)
+            return self._exchange(ordered, df, n, label, is_dealt=True)
         keys = [as_column(one) for one in columns]
         check_key_types(df.select(*keys).schema)
         keyed = df.select(hash_partition(keys, n), "*")
-        label = f"repartition({', '.join([str(n), *map(_text, columns)])})"
         return self._exchange(keyed, df, n, label, is_dealt=False)
 
     def repartition_by_range(self, df: DataFrame, n: int, *cols: Columns) -> DataFrame:
@@ -202,7 +202,7 @@ class Shuffle:
             return self.repartition(df, n)
         ranges = sample_ranges(df, sort_keys(columns), n)
         keyed = ranges.with_partition(df)
-        label = f"repartition_by_range({', '.join([str(n), *map(_text, columns)])})"
+        label = _label("repartition_by_range", n, columns)
         return self._exchange(keyed, df, ranges.partitions, label, is_dealt=False)
 
     def grouped(
@@ -456,6 +456,11 @@ def _new_name(names: list[str]) -> str:
     """One for the partition that none of them is."""
     longest = max(map(len, names), default=0)
     return "_" * longest + _PARTITION
+
+
+def _label(method: str, n: int, columns: Iterable[Column | str]) -> str:
+    """The call of a method, for the report."""
+    return f"{method}({', '.join([str(n), *map(_text, columns)])})"
 
 
 def _text(column: Column | str) -> str:
