@@ -89,12 +89,11 @@ def test_what_kafka_was_asked_to_commit_is_never_too_late(
     brokers.go_away()
     early = [_error_of(partial(producer.commit_transaction, 2)) for _ in range(4)]
     brokers.come_back()
-    producer.commit_transaction(_WAIT_S)
-    producer.begin_transaction()
-
     assert [(error.code(), error.retriable()) for error in early] == [
         (KafkaError._TIMED_OUT, True)
     ] * 4
+    producer.commit_transaction(_WAIT_S)
+    producer.begin_transaction()
 
 
 def test_ctrl_c_in_a_commit_that_kafka_has_and_its_outcome_afterwards(
