@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -136,21 +136,34 @@ def test_requests_are_counted_and_priced_by_kind() -> None:
 
 
 def test_a_tree_has_the_cpu_of_children_that_run_and_that_have_ended() -> None:
-    burn = "import time\nwhile time.process_time() < 0.3: pass\n"
-    before = tree_cpu_seconds(os.getpid())
-    subprocess.run([sys.executable, "-c", burn], check=True)
-    ended = tree_cpu_seconds(os.getpid())
+    # A process of its own: servers of other tests below this one end when they like.
+    root = textwrap.dedent("""
+        import subprocess, sys
+        burn = "import time\\nwhile time.process_time() < 0.3: pass\\n"
+        child = [sys.executable, "-c"]
+        subprocess.run([*child, burn], check=True)
+        print("ended", flush=True)
+        input()
+        child = subprocess.Popen([*child, burn + "print(flush=True); input()"], stdout=-1, stdin=-1)
+        child.stdout.readline()
+        print(child.pid, flush=True)
+        input()
+        child.communicate(b"\\n")
+    """)
     with subprocess.Popen(
-        [sys.executable, "-c", f"{burn}print(flush=True)\ninput()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+        [sys.executable, "-c", root], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
         assert process.stdout is not None
-        process.stdout.readline()
-        running = tree_cpu_seconds(os.getpid())
-        assert process.pid in processes_below(os.getpid())
+        assert process.stdout.readline() == "ended\n"
+        ended = tree_cpu_seconds(process.pid)
+        print(file=process.stdin, flush=True)
+        child = int(process.stdout.readline())
+        running = tree_cpu_seconds(process.pid)
+        assert {child, process.pid} == set(processes_below(process.pid))
         process.communicate("\n")
 
-    assert ended - before >= 0.25
+    assert ended >= 0.25
     assert running - ended >= 0.25
 
 
