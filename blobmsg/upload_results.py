@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from blobmsg.core.events import ProducerAction
     from blobmsg.core.producer_core import ProducerCore
     from blobmsg.core.segments import Batch, SealedSegment
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg.format.part import Part
     from blobmsg.format.rows import Rows
     from blobmsg.producer_topics import ProducedTopic

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from blobmsg.core.cutting import cut_segment
 from blobmsg.core.events import CutSegment
-from blobmsg.format.batch_object import (
+from blobmsg.format.batch_object import lay_out_object
+from blobmsg.format.encoded_segment import (
     EncodedSegment,
     encode_object_segment,
     encode_object_segments,
-    lay_out_object,
 )
 from blobmsg.format.rows import drop_unused, trim_heap
 from blobmsg.store.retrying import NotWanted

@@ -12,7 +12,7 @@ from blobmsg_spark.worker import worker
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg_spark.worker import Worker
 
 __all__ = ["Exchange"]

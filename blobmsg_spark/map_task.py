@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark import Accumulator
 
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg_spark.exchange import Exchange
     from blobmsg_spark.worker import Worker
 

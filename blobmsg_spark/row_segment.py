@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from blobmsg.format.batch_object import encode_object_value
+from blobmsg.format.encoded_segment import encode_object_value
 from blobmsg.format.errors import FormatError
 from blobmsg.format.segment import segment_layout
 
 if TYPE_CHECKING:
     from mmap import mmap
 
-    from blobmsg.format.batch_object import EncodedSegment
     from blobmsg.format.codec import Codec
+    from blobmsg.format.encoded_segment import EncodedSegment
 
 __all__ = ["decode_rows", "encode_rows"]
 

@@ -19,7 +19,7 @@ from blobmsg_spark.sink_segment import encode_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg.format.object_key import RetentionClass
     from blobmsg.format.part import Part
     from blobmsg_spark.sink_lane import SealedLane

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from blobmsg.format.batch_object import compress_gathered
+from blobmsg.format.encoded_segment import compress_gathered
 from blobmsg.format.headers import encode_headers
 from blobmsg.format.segment import LaidOutColumn, gather_columns
 from blobmsg_spark.sink_rows import KEY, TIMESTAMP, VALUE
@@ -19,8 +19,8 @@ from blobmsg_spark.sink_rows import KEY, TIMESTAMP, VALUE
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from blobmsg.format.batch_object import EncodedSegment
     from blobmsg.format.codec import Codec
+    from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg.format.headers import Headers
 
 __all__ = ["encode_records"]

@@ -16,7 +16,7 @@ from blobmsg.format.segment import SEGMENT_HEADER_BYTES, decode_segment
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.encoded_segment import EncodedSegment
 
 __all__ = ["cut_segment"]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from blobmsg.core.fallback import InlineFallback
     from blobmsg.core.kafka_presence import KafkaPresence
     from blobmsg.core.notifier import Notifier
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg.format.notification import Part
 
 __all__ = ["CHARGE_BYTES_PER_SEGMENT", "BufferMemory", "ProducerCore"]

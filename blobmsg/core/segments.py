@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from blobmsg.core.batcher import TopicLanes
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg.format.notification import Part
     from blobmsg.format.object_key import RetentionClass
     from blobmsg.format.segment import Headers

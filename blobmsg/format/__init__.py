@@ -7,11 +7,9 @@ Pure: no threads, network, clock or environment. Whatever the bytes, a decoder r
 from blobmsg.format.batch_object import (
     MAX_INDEX_BYTES,
     TRAILER_BYTES,
-    EncodedSegment,
     IndexEntry,
     decode_batch_object_index,
     encode_batch_object,
-    encode_object_segment,
     index_range,
 )
 from blobmsg.format.checksum import crc32
@@ -21,6 +19,7 @@ from blobmsg.format.commit_metadata import (
     decode_commit_metadata,
     encode_commit_metadata,
 )
+from blobmsg.format.encoded_segment import EncodedSegment, encode_object_segment
 from blobmsg.format.errors import FormatError, UnsupportedFormatError
 from blobmsg.format.notification import (
     HEADER_NAME,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from blobmsg.config import Settings
     from blobmsg.core.events import CutSegment, EncodeInline
     from blobmsg.core.segments import Batch, SealedSegment
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg.format.part import Part
     from blobmsg.format.rows import Rows
     from blobmsg.kafka_settings import KafkaView

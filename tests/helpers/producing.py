@@ -15,7 +15,7 @@ from blobmsg.core.router import Router
 from blobmsg.core.segments import Route, SealedSegment
 from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from blobmsg.format import ByteRange, Codec, Part
-from blobmsg.format.batch_object import encode_object_segment
+from blobmsg.format.encoded_segment import encode_object_segment
 from blobmsg.format.object_key import retention_class
 from blobmsg.format.rows import WIDE, Rows
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from blobmsg.core.events import ProducerAction
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg.format.segment import Headers
 
 TIMED_OUT = "timed out"

@@ -54,7 +54,7 @@ from tests.helpers.producing import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from blobmsg.format.batch_object import EncodedSegment
+    from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg.format.segment import Headers
 
 TOPICS = ("flights", "weather")

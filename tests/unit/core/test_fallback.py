@@ -9,7 +9,7 @@ from blobmsg.core.events import CutSegment, EncodeInline
 from blobmsg.core.fallback import InlineFallback
 from blobmsg.core.segments import Batch, LaneKey, Route, SegmentState
 from blobmsg.format import Codec
-from blobmsg.format.batch_object import encode_object_segment
+from blobmsg.format.encoded_segment import encode_object_segment
 from blobmsg.format.object_key import retention_class
 from tests.helpers.producing import DAY_MS, HANGS_AFTER_MS, sealed_segment
 

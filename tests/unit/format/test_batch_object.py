@@ -28,7 +28,8 @@ from blobmsg.format import (
     encode_object_segment,
     index_range,
 )
-from blobmsg.format.batch_object import encode_object_segments, lay_out_object
+from blobmsg.format.batch_object import lay_out_object
+from blobmsg.format.encoded_segment import encode_object_segments
 from blobmsg.format.rows import NARROW, Rows
 from tests.helpers.format_reference import read_index, read_segment
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from blobmsg.format.batch_object import EncodedSegment
 from blobmsg.format.codec import Codec
+from blobmsg.format.encoded_segment import EncodedSegment
 from blobmsg.format.object_key import ObjectKey
 from blobmsg_spark.exchange import Exchange
 

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from blobmsg.fetcher import decode_stored
-from blobmsg.format.batch_object import EncodedSegment, lay_out_object
+from blobmsg.format.batch_object import lay_out_object
 from blobmsg.format.checksum import crc32
 from blobmsg.format.codec import Codec
 from blobmsg.format.errors import FormatError
 from blobmsg.format.segment import Columns, decode_segment, encode_segment
 from blobmsg_spark.row_segment import decode_rows, encode_rows
+
+if TYPE_CHECKING:
+    from blobmsg.format.encoded_segment import EncodedSegment
 
 _ROWS = pa.record_batch(
     {
