@@ -41,6 +41,10 @@ _INTEGRATION_TIMEOUT_SECONDS = 120
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Brokers and Spark live for minutes here: what their second compiler and a parallel collector cost
+# they never give back.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 _START_SECONDS = 300
 
 # Hypothesis' own limits are for a machine that does nothing else. In CI its examples stay the same.

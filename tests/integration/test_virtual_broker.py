@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HISTORIES = 240
 AT_ONCE = 40
-_THREADS = 4
+_THREADS = 8
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HISTORIES = 72
 # Each waits most of its time, for sessions that end and heartbeats.
-_THREADS = 10
+_THREADS = 16
 
 pytestmark = pytest.mark.timeout(900)
 
