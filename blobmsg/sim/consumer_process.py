@@ -287,7 +287,7 @@ class ConsumerProcess(Process):
             self._pause()
         self._plan(self._rng.randint(1, self._patience_ms))
         # An empty poll waits longer and longer, for what wakes it, as one with a time-out does.
-        self._patience_ms = min(_IDLE_MS, 3 * self._patience_ms)
+        self._patience_ms = _IDLE_MS
 
     def _failed(self, error: KafkaError) -> None:
         self.errors.append(error)

@@ -6,12 +6,15 @@ A plan is a value: the shrinker takes one, leaves faults and records out, and ru
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["Fault", "Plan", "draw_plan"]
+__all__ = ["Fault", "Plan", "dense", "draw_plan"]
 
 STORE_FAULTS = ("outage", "hang", "lost", "slow", "corrupt")
 NETWORK_FAULTS = ("net-lost", "net-slow", "net-leader", "net-calls")
+# One seed in so many has many records in each step, where batches, runs and queues are long.
+_DENSE_SHARE = 0.05
+_DENSITY = 10
 PROCESS_FAULTS = (
     "kill-producer",
     "kill-consumer",
@@ -80,6 +83,7 @@ class Plan:
         expires: At the end all objects expire, and a new group reads what is left.
         is_cooperative: Rebalances take from members only what others get.
         revoke_share: How often consumers commit when they hear that partitions are taken from them.
+        density: How many times as many records applications produce and consume in each step.
         faults: What goes wrong.
     """
 
@@ -114,6 +118,7 @@ class Plan:
     expires: bool
     is_cooperative: bool
     revoke_share: float
+    density: int
     faults: tuple[Fault, ...]
 
 
@@ -142,7 +147,7 @@ def draw_plan(seed: int, records: int | None = None) -> Plan:
             )
         )
     route = rng.choice(("blob", "blob", "blob", "auto", "inline", "plain"))
-    return Plan(
+    plan = Plan(
         seed=seed,
         records=drawn if records is None else records,
         span_ms=span_ms,
@@ -174,5 +179,25 @@ def draw_plan(seed: int, records: int | None = None) -> Plan:
         expires=rng.random() < 0.1,
         is_cooperative=rng.random() < 0.4,
         revoke_share=rng.choice((0.0, 0.0, 0.5)),
+        density=1,
         faults=tuple(sorted(faults, key=lambda fault: fault.at_ms)),
+    )
+    return dense(plan, _DENSITY) if records is None and rng.random() < _DENSE_SHARE else plan
+
+
+def dense(plan: Plan, times: int) -> Plan:
+    """The same steps at the same times with so many times as many records in each.
+
+    Args:
+        plan: Of any seed.
+        times: What the number of records, and all limits of bytes, are multiplied with.
+    """
+    return replace(
+        plan,
+        records=plan.records * times,
+        batch_bytes=plan.batch_bytes * times,
+        queue_kbytes=plan.queue_kbytes * times,
+        prefetch_bytes=plan.prefetch_bytes * times,
+        inline_bytes_per_second=plan.inline_bytes_per_second * times,
+        density=plan.density * times,
     )

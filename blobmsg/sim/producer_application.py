@@ -68,7 +68,9 @@ class ProducerApplication:
         self.pending: Sent | None = None
         self.full_buffers = 0
         self.produces_probes = False
-        self._pace_ms = min(_SLOWEST_MS, max(1, plan.span_ms // max(1, records // 8)))
+        self._pace_ms = min(
+            _SLOWEST_MS, max(1, plan.span_ms // max(1, records // (8 * plan.density)))
+        )
         process.after(self._rng.randint(0, 20), self._turn)
 
     @property
@@ -91,7 +93,7 @@ class ProducerApplication:
 
     def _turn(self) -> None:
         self.process.poll()
-        self.produce_some(self._rng.randint(1, 16))
+        self.produce_some(self._rng.randint(1, 16 * self._plan.density))
         if self._left == 0:
             if self._plan.flush_share:
                 self.process.flush()
@@ -235,12 +237,12 @@ class TransactionalApplication(ProducerApplication):
         self.process.pipeline.decide_here(decide_begin)
         self.transaction = SimTransaction(f"{self.process.name}#{self._number}")
         self._history.transactions.append(self.transaction)
-        self._in_this = self._rng.randint(1, 30)
+        self._in_this = self._rng.randint(1, 30 * self._plan.density)
         self._step = self._fill
 
     def _fill(self) -> None:
         before = self.left
-        taken = self.produce_some(min(self._in_this, self._rng.randint(1, 10)))
+        taken = self.produce_some(min(self._in_this, self._rng.randint(1, 10 * self._plan.density)))
         self._in_this -= before - self.left
         if not self.process.pipeline.transaction.is_running:
             self._step = self._drop

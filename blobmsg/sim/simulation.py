@@ -6,6 +6,7 @@ A run ends when all that was taken is reported and all that is in the log is rea
 
 from __future__ import annotations
 
+import gc
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -163,7 +164,7 @@ class Simulation:
             group,
             plan.commits,
             plan.isolation,
-            self._rng.choice((1, 7, 100)),
+            self._rng.choice((1, 7, 100)) * plan.density,
             self._rng.choice((5, 30, 150)),
             plan.seek_share,
             plan.pause_share,
@@ -537,30 +538,38 @@ def _settings_of(plan: Plan, route: str) -> tuple[Settings, KafkaView]:
 
 
 @contextmanager
-def _silence() -> Generator[None]:
-    """No log lines: a simulation breaks everything on purpose."""
+def _undisturbed() -> Generator[None]:
+    """No log lines, for a simulation breaks everything on purpose; garbage waits for its end."""
     logger = logging.getLogger("blobmsg")
     before = logger.disabled, logger.level
+    is_collecting = gc.isenabled()
     logger.setLevel(logging.CRITICAL + 1)
+    gc.disable()
     try:
         yield
     finally:
         logger.disabled, level = before
         logger.setLevel(level)
+        if is_collecting:
+            gc.enable()
 
 
 def run_plan(plan: Plan) -> Outcome:
     """Run a plan; a violation, or a defect that shows as an exception, is in the outcome."""
-    with _silence():
-        simulation: Simulation | None = None
-        violation = ""
-        try:
-            simulation = Simulation(plan)
-            simulation.run()
-        except Violation as broken:
-            violation = str(broken)
-        except Exception as defect:  # noqa: BLE001  (whatever it is, it is what was looked for)
-            violation = f"{type(defect).__name__}: {defect}"
+    with _undisturbed():
+        return _run(plan)  # which leaves nothing but garbage behind, so that it is young
+
+
+def _run(plan: Plan) -> Outcome:
+    simulation: Simulation | None = None
+    violation = ""
+    try:
+        simulation = Simulation(plan)
+        simulation.run()
+    except Violation as broken:
+        violation = str(broken)
+    except Exception as defect:  # noqa: BLE001  (whatever it is, it is what was looked for)
+        violation = f"{type(defect).__name__}: {defect}"
     if simulation is None:
         return Outcome(plan, violation, "", 0, 0, [])
     world = simulation.world

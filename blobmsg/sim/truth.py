@@ -5,8 +5,7 @@ Uses the formats, none of the cores.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from blobmsg.fetcher import decode_stored
 from blobmsg.format.notification import Limits, decode_notification, is_notification
@@ -24,8 +23,7 @@ _Place = tuple[str, int]
 _BITS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """One record of the log.
 
     Attributes:
@@ -61,6 +59,7 @@ class Truth:
         self._decoded: dict[tuple[_Place, int], list[tuple[bytes | None, bytes | None, int]]] = {}
         self._keys: dict[tuple[_Place, int], str | None] = {}
         self._notifications: dict[bytes, Notification] = {}  # by what says it
+        self._facts: dict[_Place, tuple[object, list[Fact]]] = {}  # and as of when
 
     def places(self) -> list[_Place]:
         """All partitions."""
@@ -73,6 +72,10 @@ class Truth:
     def facts(self, place: _Place) -> list[Fact]:
         """All records of a partition, whatever became of their transactions."""
         log = self._broker.log(place)
+        as_of = log.end, len(log.aborted), tuple(log.open_since.items())
+        known = self._facts.get(place)
+        if known is not None and known[0] == as_of:
+            return known[1]
         found: list[Fact] = []
         for record in log.records:
             if record.message is None:
@@ -85,6 +88,7 @@ class Truth:
                 Fact(first + i, record.offset, key, value, timestamp_ms, state, object_key)
                 for i, (key, value, timestamp_ms) in enumerate(records)
             ]
+        self._facts[place] = as_of, found
         return found
 
     def readable(self, place: _Place, *, is_committed: bool) -> list[Fact]:

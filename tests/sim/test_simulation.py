@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from blobmsg.sim import __main__ as program
-from blobmsg.sim.plan import Fault, Plan, draw_plan
+from blobmsg.sim.plan import Fault, Plan, dense, draw_plan
 from blobmsg.sim.shrink import command_of, shrink, with_changes
 from blobmsg.sim.simulation import Outcome, run_plan
+from blobmsg.sim.world import Chance
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,6 +75,25 @@ def test_seeds_meet_every_kind_of_fault() -> None:
         "join-consumer", "leave-consumer", "hide", "retention", "fence",
     } <= kinds  # fmt: skip
     assert any(plan.is_transactional for plan in plans)
+
+
+def test_a_dense_plan_has_the_same_steps_with_more_records_in_each() -> None:
+    plan = replace(draw_plan(8, 100), faults=())
+
+    thin, thick = run_plan(plan), run_plan(dense(plan, 10))
+
+    assert not thick.violation
+    assert thick.records >= 9 * thin.records
+    assert len(thick.trace) < 2.5 * thick.records  # sent and got, and little else: batches are long
+    assert {draw_plan(seed).density for seed in range(SEEDS)} == {1, 10}
+
+
+def test_chance_is_as_pythons_number_for_number() -> None:
+    ours, theirs = Chance("a seed"), random.Random("a seed")
+    for width in (1, 2, 3, 10, 1000, 1 << 70):
+        assert [ours.randint(-1, width - 2) for _ in range(20)] == [
+            theirs.randint(-1, width - 2) for _ in range(20)
+        ]
 
 
 # --- repeating and shrinking ------------------------------------------------------------------
