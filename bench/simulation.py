@@ -2,7 +2,7 @@
 
     python -m bench.simulation [--seeds 200] [--records 1000]
 
-A schedule of 1,000 records is one of 100 made ten times as dense: the same steps with more records in
+A schedule of 1,000 records is one of 100 made ten times as dense: the same steps, more records in
 each (`blobmsg.sim.plan.dense`). Prints ms of CPU, the collection of garbage included.
 """
 

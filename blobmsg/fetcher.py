@@ -347,7 +347,9 @@ def _failure(error: KafkaException, section: FetchSection, part: Part, entry: En
     kind = FailureKind.REFUSED
     if retriable:
         kind = FailureKind.TRANSIENT
-    elif isinstance(error, (ObjectMissing, CorruptSegment)):
+    elif isinstance(error, ObjectMissing):
+        kind = FailureKind.ABSENT
+    elif isinstance(error, CorruptSegment):
         kind = FailureKind.MISSING
     return Failure(kind, KafkaError(kafka_error.code(), text, retriable=retriable))
 

@@ -222,9 +222,11 @@ class RangeReader:
     def _serve(self, *, may_wait: bool) -> None:
         """Take what Kafka and the fetcher have, plan fetches; wait for one of them if need be."""
         awaits_fetch = self._core.fetches_in_flight > 0
-        if awaits_fetch and may_wait:
+        # Without a fetch, and with nothing left to come from Kafka, it waits for the next attempt.
+        if may_wait and (awaits_fetch or not self._kafka.open_keys):
             self._fetcher.wait(_FETCH_SLICE_S if self._kafka.open_keys else _KAFKA_SLICE_S)
         self._take_results()
+        self._core.tick(self._clock.now_ms())
         self._core.take_pauses()
         room = 0 if self._flow.is_paused_by_us else self._core.room_records()
         if room and self._kafka.open_keys:

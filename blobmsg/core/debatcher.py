@@ -60,6 +60,12 @@ _ENOUGH_PAYLOAD_ENTRIES: Final = 1000
 _READ_AHEAD_RECORDS: Final = 500
 _RETRY_FIRST_MS: Final = 500
 _RETRY_MAX_MS: Final = 30_000
+# What is not there is looked for so often again, 3.5 s in all, before it counts as missing: an
+# object that is replicated from elsewhere may come later than its notification.
+_ABSENT_RETRIES: Final = 3
+
+# What may pass by itself, so that nobody is told of it.
+_PASSING: Final = (FailureKind.TRANSIENT, FailureKind.ABSENT)
 
 
 class Debatcher:
@@ -415,7 +421,7 @@ class Debatcher:
             entry.parts_in_flight -= 1
             if not isinstance(outcome, Failure):
                 entry.sources[part_index] = outcome
-            elif entry.failure is None or entry.failure.kind is FailureKind.TRANSIENT:
+            elif entry.failure is None or entry.failure.kind in _PASSING:
                 entry.failure = outcome  # one that will not pass by itself says more
             if entry.parts_in_flight == 0:
                 self._fetch_ended(entry, now_ms)
@@ -431,6 +437,12 @@ class Debatcher:
             self._queue_if_ready(entry.flow)
 
     def _fail(self, entry: Entry, failure: Failure, now_ms: int) -> None:
+        if failure.kind is FailureKind.ABSENT:
+            entry.times_absent += 1
+            if entry.times_absent > _ABSENT_RETRIES:
+                failure = Failure(FailureKind.MISSING, failure.error)
+            if entry.times_absent == _ABSENT_RETRIES + 1:
+                entry.attempts = 0  # whoever is told of it and puts it back does not wait for long
         entry.failure = failure
         if failure.kind in self._skipped_kinds:
             entry.state = EntryState.SKIPPED
@@ -438,7 +450,7 @@ class Debatcher:
             self.skipped_records[failure.kind] = count + max(1, entry.record_count)
         else:
             entry.state = EntryState.FAILED
-            entry.is_reported = failure.kind is FailureKind.TRANSIENT
+            entry.is_reported = failure.kind in _PASSING
             back_off_ms = min(_RETRY_MAX_MS, _RETRY_FIRST_MS << min(entry.attempts, 10))
             entry.attempts += 1
             entry.retry_at_ms = now_ms + back_off_ms

@@ -46,6 +46,7 @@ class FailureKind(enum.Enum):
     """What a failure calls for."""
 
     TRANSIENT = "transient"  # the store is away: wait, nothing is wrong with the record
+    ABSENT = "absent"  # not there, before its time; missing when it does not come (replication)
     MISSING = "missing"  # lost before its time, or damaged: `blobmsg.on.missing`
     EXPIRED = "expired"  # gone after its expiry hour: `auto.offset.reset`
     REFUSED = "refused"  # needs a person: permissions, versions, a position nobody issued
@@ -119,6 +120,7 @@ class Entry:
         "size_bytes",
         "sources",
         "state",
+        "times_absent",
     )
 
     def __init__(
@@ -141,6 +143,7 @@ class Entry:
         self.failure: Failure | None = None
         self.is_reported = True
         self.attempts = 0
+        self.times_absent = 0
         self.retry_at_ms = 0
 
     @property

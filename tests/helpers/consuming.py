@@ -17,6 +17,7 @@ BYTES_PER_RECORD = 64
 HEADER_BYTES = 64
 
 TRANSIENT = Failure(FailureKind.TRANSIENT, "away")
+ABSENT = Failure(FailureKind.ABSENT, "not there")
 MISSING = Failure(FailureKind.MISSING, "gone")
 EXPIRED = Failure(FailureKind.EXPIRED, "too late")
 REFUSED = Failure(FailureKind.REFUSED, "not allowed")

@@ -33,6 +33,7 @@ from blobmsg.core.debatcher import (
     Run,
 )
 from tests.helpers.consuming import (
+    ABSENT,
     MISSING,
     REFUSED,
     TRANSIENT,
@@ -324,7 +325,7 @@ class DebatcherMachine(RuleBasedStateMachine):
             assert partition.pending.popleft() == entry.event
             return
         assert entry.failure is not None
-        assert entry.failure.kind is not FailureKind.TRANSIENT
+        assert entry.failure.kind not in (FailureKind.TRANSIENT, FailureKind.ABSENT)
         wanted = next(i for i in partition.pending if i[1:2] == (entry.kafka_offset,))
         self._pass_skipped(number, partition, wanted)
         head = partition.pending[0]
@@ -360,7 +361,7 @@ class DebatcherMachine(RuleBasedStateMachine):
     @rule(
         which=st.integers(0, 20),
         failures=st.lists(
-            st.sampled_from([None, None, None, TRANSIENT, MISSING, REFUSED]),
+            st.sampled_from([None, None, None, TRANSIENT, ABSENT, MISSING, REFUSED]),
             min_size=1,
             max_size=4,
         ),
@@ -370,7 +371,7 @@ class DebatcherMachine(RuleBasedStateMachine):
         outcomes: list[Any] = []
         for (entry, part_index, _), failure in zip(section.parts, cycle(failures), strict=False):
             outcomes.append(decode(entry, part_index) if failure is None else failure)
-            if failure is MISSING and entry.is_current:
+            if failure in (ABSENT, MISSING) and entry.is_current:
                 self.answered_missing.add((entry.flow.key[1], entry.kafka_offset))
         self.core.fetched(section, outcomes, self.now_ms)
 

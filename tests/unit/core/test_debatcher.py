@@ -16,6 +16,7 @@ from blobmsg.core.debatcher import (
     Run,
 )
 from tests.helpers.consuming import (
+    ABSENT,
     EXPIRED,
     MISSING,
     REFUSED,
@@ -572,6 +573,60 @@ def test_what_will_not_pass_by_itself_is_reported_and_tried_again(failure: Failu
     assert take(core) == labels(0, 0, 1) + labels(1, 0)
 
 
+def looked_for_in_vain(core: Debatcher) -> list[int]:
+    """Answer "not there" until something is said of it; the pauses between the attempts."""
+    now_ms, pauses = 1000, []
+    while not (said := take(core)):
+        (retry_at_ms,) = {entry.retry_at_ms for entry in core.flows[KEY].entries if entry.failure}
+        pauses.append(retry_at_ms - now_ms)
+        core.tick(retry_at_ms - 1)
+        assert core.plan(retry_at_ms - 1) == []
+        now_ms = retry_at_ms
+        core.tick(now_ms)
+        core.fetched(only(core.plan(now_ms)), [ABSENT], now_ms)
+    assert [type(item) for item in said] == [Entry]
+    return pauses
+
+
+def test_what_is_not_there_is_looked_for_again_before_it_is_reported_missing() -> None:
+    core, flow = failing(ABSENT)
+
+    assert looked_for_in_vain(core) == [500, 1000, 2000]
+    entry = flow.entries[0]
+    assert entry.failure == Failure(FailureKind.MISSING, ABSENT.error)
+    assert flow.position() is None
+
+    core.tick(entry.retry_at_ms)
+    core.fetched(only(core.plan(entry.retry_at_ms)), [ABSENT], entry.retry_at_ms)
+    assert take(core) == [entry]  # from here on at once, each time
+
+
+def test_what_comes_while_it_is_looked_for_is_handed_out_and_nothing_is_said() -> None:
+    core, _ = failing(ABSENT, skips_missing=True)
+
+    core.tick(1500)
+    core.fetched(only(core.plan(1500)), [ABSENT], 1500)
+    assert take(core) == []
+    core.tick(2500)
+    fetch(core, 2500)
+
+    assert take(core) == labels(0, 0, 1) + labels(1, 0)
+    assert core.skipped_records == {}
+
+
+def test_what_is_not_there_is_skipped_only_when_it_does_not_come() -> None:
+    core, flow = failing(ABSENT, skips_missing=True)
+
+    for now_ms in (1500, 2500, 4500):
+        assert take(core) == []
+        core.tick(now_ms)
+        core.fetched(only(core.plan(now_ms)), [ABSENT], now_ms)
+
+    assert take(core) == labels(1, 0)
+    assert core.skipped_records == {FailureKind.MISSING: 2}
+    assert flow.position() == 2 * MIB
+
+
 def test_nothing_is_tried_again_before_the_user_has_heard_of_it() -> None:
     core, _ = failing(MISSING)
 
@@ -693,7 +748,10 @@ def test_an_entry_fails_when_all_its_fetches_are_answered() -> None:
     assert take(core) == labels(0, 0, 1, 2)
 
 
-@pytest.mark.parametrize("order", [(MISSING, TRANSIENT), (TRANSIENT, MISSING)])
+@pytest.mark.parametrize(
+    "order",
+    [(MISSING, TRANSIENT), (TRANSIENT, MISSING), (MISSING, ABSENT), (ABSENT, MISSING)],
+)
 def test_the_failure_that_will_not_pass_is_the_one_reported(order: tuple[Failure, ...]) -> None:
     core, entry, *sections = two_sections()
 
