@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 from blobmsg.config import parse_settings
 from blobmsg.errors import ConfigError, CorruptSegment
+from blobmsg.fetcher import FetchResult, decode_part
 from blobmsg.format.checksum import crc32
 from blobmsg.format.codec import Codec
 from blobmsg.format.notification import (
@@ -17,6 +19,7 @@ from blobmsg.format.notification import (
     Notification,
     encode_notification,
 )
+from blobmsg.format.object_key import ObjectKey
 from blobmsg.format.part import Part
 from blobmsg.format.ranges import ByteRange
 from blobmsg.format.segment import Columns, encode_segment
@@ -25,11 +28,14 @@ from blobmsg_spark.offset_ranges import OffsetRange
 from blobmsg_spark.plain_arrow import PlainRecords
 from blobmsg_spark.range_reader import RangeReader
 from blobmsg_spark.read_session import ReadSession
+from tests.helpers.consuming import ABSENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from confluent_kafka import KafkaError
+
+    from blobmsg.core.debatcher import FetchSection
 
 ID = bytes(16)
 
@@ -89,6 +95,29 @@ class NoFetcher:
         return []
 
 
+class LateFetcher(NoFetcher):
+    """What the first GET does not find is there at the second."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._results: list[FetchResult] = []
+        self.fetches = 0
+
+    def submit(self, section: FetchSection) -> None:
+        self.fetches += 1
+        outcomes: list[Any] = [ABSENT] * len(section.parts)
+        if self.fetches > 1:
+            outcomes = [decode_part(*item, self._data, 0) for item in section.parts]
+        self._results.append(FetchResult(section, outcomes))
+
+    def wait(self, timeout_s: float) -> None:
+        time.sleep(timeout_s)
+
+    def take_results(self) -> list[FetchResult]:
+        results, self._results = self._results, []
+        return results
+
+
 def _inline(offset: int, *parts: Sequence[bytes], damage: bool = False) -> Message:
     """An inline notification with these values in its parts."""
     data, described = b"", []
@@ -104,11 +133,15 @@ def _inline(offset: int, *parts: Sequence[bytes], damage: bool = False) -> Messa
 
 
 def _read(
-    messages: Sequence[Message], start: int, end: int, **conf: str
+    messages: Sequence[Message],
+    start: int,
+    end: int,
+    conf: Mapping[str, str] | None = None,
+    fetcher: NoFetcher | None = None,
 ) -> list[tuple[int, bytes | None]]:
-    settings, _ = parse_settings({"blobmsg.store.url": "memory://x", **conf}, {})
-    fetcher = cast("Any", NoFetcher())
-    session = ReadSession(settings, Consumer(messages), cast("Any", None), fetcher)
+    settings, _ = parse_settings({"blobmsg.store.url": "memory://x", **(conf or {})}, {})
+    fetching = cast("Any", fetcher or NoFetcher())
+    session = ReadSession(settings, Consumer(messages), cast("Any", None), fetching)
     reader = RangeReader(
         OffsetRange("t", 0, start, end),
         session,
@@ -154,8 +187,23 @@ def test_damage_names_partition_and_place_and_is_skipped_only_on_demand() -> Non
         _read(log, to_virtual(3), to_virtual(6))
     assert caught.value.kafka_offset == 4
     skipping = {"blobmsg.on.missing": "skip"}
-    values = [value for _, value in _read(log, to_virtual(3), to_virtual(6), **skipping)]
+    values = [value for _, value in _read(log, to_virtual(3), to_virtual(6), skipping)]
     assert values == [b"p3", b"p5"]
+
+
+def test_an_object_that_comes_late_is_waited_for_and_not_skipped() -> None:
+    segment = encode_segment(Columns([None, None], [b"a", b"b"], [7, 7]))
+    place = ByteRange(0, len(segment))
+    part = Part(place, 2, Codec.NONE, len(segment), crc32(segment), 7, 7, ID)
+    key = ObjectKey("shared", "0", "2099010203", "az1", "ab" * 16, 0).encode()
+    told = encode_notification(Notification((part,), 0, ID, key, "", None))
+    log = [Message(0, told, [(HEADER_NAME, HEADER_VALUE)])]
+    late = LateFetcher(segment)
+
+    found = _read(log, 0, to_virtual(1), {"blobmsg.on.missing": "skip"}, late)
+
+    assert [value for _, value in found] == [b"a", b"b"]
+    assert late.fetches == 2
 
 
 def test_a_damaged_notification_is_never_a_record() -> None:
@@ -174,7 +222,7 @@ def test_an_end_that_no_notification_has_is_a_kafka_offset() -> None:
     for log in ((_inline(0, [b"a", b"b"]),), (Message(0, b"p0"),)):
         with pytest.raises(ConfigError, match=r"place 3: .*to_virtual"):
             _read(log, 0, 3)
-        assert _read(log, 0, 3, **{"blobmsg.offset.check": "false"}) == []
+        assert _read(log, 0, 3, {"blobmsg.offset.check": "false"}) == []
 
 
 def test_only_a_timestamp_is_called_one(monkeypatch: pytest.MonkeyPatch) -> None:
