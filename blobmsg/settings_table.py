@@ -147,9 +147,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "blobmsg.destination",
         kinds.DESTINATION,
         Destination("auto"),
-        "Zone in which a partition is read: `auto` (`leader` with a zone tier, else `none`), "
-        "`leader` (its leader's rack), `static:az1,az2` (partition modulo the list), `none` "
-        "(everything in one lane), `group:<id>`.",
+        "Zone in which a partition is read, so that a batch is for one zone: `auto` (today `none`; "
+        "`leader` once there are zone caches), `leader` (its leader's rack), `static:az1,az2` "
+        "(partition modulo the list), `none` (any: a batch has all partitions), `group:<id>`.",
         default_text="`auto`",
         not_yet=("group:",),
     ),

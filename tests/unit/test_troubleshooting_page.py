@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from blobmsg import errors
+
 ROOT = Path(__file__).resolve().parents[2]
-HEADINGS = re.findall(
-    r"^### `(.+)`$", (ROOT / "docs" / "troubleshooting.md").read_text("utf-8"), re.MULTILINE
-)
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+HEADINGS = re.findall(r"^### `(.+)`$", PAGE, re.MULTILINE)
 
 
 @cache
@@ -37,6 +38,28 @@ def texts() -> tuple[str, ...]:
     return tuple(found)
 
 
+# Servers, programs and helpers for tests say what they say where they run.
+_NOT_CLIENTS = {"lab", "sim", "demo", "cli", "testing"}
+
+
+@cache
+def warnings() -> tuple[str, ...]:
+    """What clients write as a warning, with `…` for what is filled in."""
+    found: list[str] = []
+    for path in (ROOT / "blobmsg").rglob("*.py"):
+        if path.relative_to(ROOT / "blobmsg").parts[0] in _NOT_CLIENTS:
+            continue
+        found += [
+            str(node.args[0].value)
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "warning"
+            and isinstance(node.args[0], ast.Constant)
+        ]
+    return tuple(found)
+
+
 def test_there_are_headings() -> None:
     assert len(HEADINGS) > 20
 
@@ -46,3 +69,19 @@ def test_the_text_is_one_that_the_code_gives(heading: str) -> None:
     pieces = [piece.strip() for piece in heading.split("…")]
 
     assert any(all(piece in text for piece in pieces) for text in texts()), heading
+
+
+def test_there_are_warnings() -> None:
+    assert len(warnings()) > 8
+
+
+@pytest.mark.parametrize("text", warnings())
+def test_what_the_log_warns_of_has_a_heading(text: str) -> None:
+    assert any(
+        all(piece.strip() in text for piece in heading.split("…")) for heading in HEADINGS
+    ), text
+
+
+@pytest.mark.parametrize("name", [n for n in errors.__all__ if n != "BlobmsgError"])
+def test_every_class_of_errors_is_there(name: str) -> None:
+    assert f"`{name}`" in PAGE
