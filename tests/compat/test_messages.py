@@ -114,9 +114,23 @@ def test_errors_of_calls_compare_and_pickle_like_stock_errors(readers: Both) -> 
     assert [each["pickled"] for each in readers.agree(case)] == [True] * 3
 
 
-def _error_of(call: Callable[[], Any]) -> KafkaError:
+def test_an_exception_of_kafkas_pickles_only_as_ours(readers: Both) -> None:
+    def case(side: Side) -> Any:
+        with side.producer() as producer:
+            raised = _exception_of(producer.begin_transaction)
+        pickled = side.outcome(lambda: pickle.loads(pickle.dumps(raised)).args[0])  # noqa: S301
+        return {"pickled": pickled[0]}
+
+    readers.agree(case)
+
+
+def _exception_of(call: Callable[[], Any]) -> KafkaException:
     with pytest.raises(KafkaException) as caught:
         call()
-    [error] = caught.value.args
+    return caught.value
+
+
+def _error_of(call: Callable[[], Any]) -> KafkaError:
+    [error] = _exception_of(call).args
     assert isinstance(error, KafkaError)
     return error

@@ -350,6 +350,34 @@ def test_automatic_commits_and_the_one_at_the_end(readers: Both, filled: Filled)
     assert (first[0]["offset"], at_the_end[0]["offset"]) == (3, 6)
 
 
+def test_automatic_commits_keep_the_metadata_of_stored_positions(
+    readers: Both, filled: Callable[[Side], str]
+) -> None:
+    def case(side: Side) -> Any:
+        topic = filled(side)
+        group = {"group.id": f"{topic}-notes-{uuid.uuid4().hex}", "auto.commit.interval.ms": 100}
+        place = [TopicPartition(topic, 0)]
+        with side.consumer({**group, "enable.auto.offset.store": False}) as consumer:
+            consumer.assign([TopicPartition(topic, 0, side.position(0))])
+            read(consumer, 3)
+            noted = TopicPartition(topic, 0, side.position(2), "a note: ü")
+            consumer.store_offsets(offsets=[noted])
+            wait_until(
+                lambda: consumer.committed(place, 20)[0].offset == side.position(2),
+                "committed",
+                serve=lambda: consumer.pause(place) or consumer.poll(0.1),
+            )
+            amid = consumer.committed(place, 20)
+            noted = TopicPartition(topic, 0, side.position(3), "another")
+            consumer.store_offsets(offsets=[noted])
+        with side.consumer(group) as consumer:
+            return amid, consumer.committed(place, 20)
+
+    [amid], [at_the_end] = readers.agree(case)
+    assert (amid["offset"], amid["metadata"]) == (2, "a note: ü")
+    assert (at_the_end["offset"], at_the_end["metadata"]) == (3, "another")
+
+
 def test_offsets_for_times(readers: Both, filled: Filled) -> None:
     times = [0, *(FILLED_FROM_MS + after for after in (0, 1, 3000, 3001, 9000, 9001))]
     times += [OFFSET_BEGINNING, OFFSET_END]

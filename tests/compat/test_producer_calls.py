@@ -310,7 +310,11 @@ def test_a_subclass_whose_init_never_ran_says_so(both: Both) -> None:
             list_topics(timeout=1)
             cluster_id(1)
             set_sasl_credentials("user", "password")
+            init_transactions(1)
             begin_transaction()
+            send_offsets_to_transaction([], None, 1)
+            commit_transaction(1)
+            abort_transaction(1)
             __enter__() is None
             __bool__()
             __len__()

@@ -105,6 +105,7 @@ def test_on_a_log_append_time_topic_messages_have_the_brokers_time(both: Both) -
 @pytest.mark.parametrize(
     "partitioner",
     [
+        None,
         "consistent",
         "consistent_random",
         "murmur2",
@@ -113,15 +114,16 @@ def test_on_a_log_append_time_topic_messages_have_the_brokers_time(both: Both) -
         "fnv1a_random",
     ],
 )
-def test_keys_go_to_the_partitions_that_stock_takes(both: Both, partitioner: str) -> None:
-    is_random = partitioner.endswith("_random")
+def test_keys_go_to_the_partitions_that_stock_takes(both: Both, partitioner: str | None) -> None:
+    is_random = partitioner is None or partitioner.endswith("_random")
+    more = {} if partitioner is None else {"partitioner": partitioner}
     keys = [b"key-%d" % number for number in range(100)] + ["ключ", b"\x00", b"k" * 1000]
     # Hashed as well where nothing is spread at random.
     keys += [] if is_random else [b""]
 
     def case(side: Side) -> Any:
         topic, reports = side.topic(7), Reports()
-        with side.producer({"partitioner": partitioner}) as producer:
+        with side.producer(more) as producer:
             for key in keys:
                 producer.produce(topic, b"v", key, on_delivery=reports)
             flush(producer)

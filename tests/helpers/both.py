@@ -192,9 +192,20 @@ class Side:
             "has latency": latency is not None and latency > 0,
             "leader epoch": message.leader_epoch(),
             "delivery count": message.delivery_count(),
+            # Without deserializers, the same bytes.
+            "deserialized": self._is_deserialized(message),
             "len": len(message),
             "bool": bool(message),
         }
+
+    @staticmethod
+    def _is_deserialized(message: Any) -> Any:
+        if not hasattr(message, "deserialized_key"):  # before 2.13
+            return None
+        return (
+            message.deserialized_key() == message.key(),
+            message.deserialized_value() == message.value(),
+        )
 
     def _see_event_offset(self, offset: int | None) -> int | None:
         return None if offset is None else self.kafka_position(offset)
