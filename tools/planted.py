@@ -8,10 +8,11 @@ with three lines:
     breaks: A retried PUT uses the name of the first attempt.
     test: tests/integration/test_order.py::test_a_stored_object_...
 
-and where needed `fails: timeout`, for what waits for ever when it is broken, or `runs: alone`, for
-a test that pauses servers which all share. All named tests must pass as the code is; then each
-defect is applied alone, in a copy of the tree, and its test must fail there by an assertion of its
-own: an error in a fixture, in importing or collecting is none.
+and where needed `fails: timeout`, for what waits for ever when it is broken, `raises: NAME`, for an
+exception of the client that shows it, or `runs: alone`, for a test that pauses servers which all
+share. All named tests must pass as the code is; then each defect is applied alone, in a copy of the
+tree, and its test must fail there by an assertion of its own: with any other exception it has
+stumbled, and an error in a fixture, in importing or collecting proves nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ _TEST_TIMEOUT_S = "120"
 _RUN_TIMEOUT_S = 200
 _BASELINE_TIMEOUT_S = 1200
 _NEEDED = {"row", "breaks", "test"}
-_OPTIONAL = {"fails": "timeout", "runs": "alone"}
+_OPTIONAL = {"fails": "timeout", "runs": "alone", "raises": None}  # None: any word
+# How pytest begins what an assertion, `pytest.raises` or `pytest.fail` says.
+_ASSERTIONS = ("assert ", "AssertionError", "Failed: ")
 # A test that does not notice waits most of its time, so more run at once than there are cores.
 _JOBS = 4
 
@@ -62,6 +65,7 @@ class Defect:
         test: The node id of the test that must notice it.
         may_time_out: The test may notice it by waiting until its timeout.
         is_alone: Nothing else may run beside the test.
+        raises: A class of exceptions by which the test may notice it, besides assertions; "": none.
     """
 
     path: Path
@@ -70,6 +74,7 @@ class Defect:
     test: str
     may_time_out: bool = False
     is_alone: bool = False
+    raises: str = ""
 
     @property
     def name(self) -> str:
@@ -108,7 +113,7 @@ def read_defect(path: Path) -> Defect:
     if not fields["row"].isdigit() or int(path.name[:2]) != int(fields["row"]):
         raise PlantedError(f"{path.name}: the row {fields['row']!r} is not that of the name")
     for name, only in _OPTIONAL.items():
-        if fields.get(name, only) != only:
+        if only is not None and fields.get(name, only) != only:
             raise PlantedError(f"{path.name}: {name}: may only be {only!r}")
     return Defect(
         path,
@@ -117,6 +122,7 @@ def read_defect(path: Path) -> Defect:
         fields["test"],
         may_time_out="fails" in fields,
         is_alone="runs" in fields,
+        raises=fields.get("raises", ""),
     )
 
 
@@ -244,16 +250,24 @@ def judge(defect: Defect, outcomes: Sequence[Outcome]) -> str:
     Raises:
         PlantedError: It did not, or not by itself.
     """
-    noticed = [found for found in outcomes if found.kind == "failed"]
-    in_time = [found for found in noticed if not found.is_timeout]
-    if in_time or (noticed and defect.may_time_out):
-        return (in_time or noticed)[0].text
+    failed = [found for found in outcomes if found.kind == "failed"]
+    noticed = [found for found in failed if _is_noticed_by(defect, found)]
     if noticed:
-        raise PlantedError(f"the test only timed out: {noticed[0].text}")
+        return noticed[0].text
+    if failed:
+        what = "only timed out" if failed[0].is_timeout else "stumbled, by no assertion of its own"
+        raise PlantedError(f"the test {what}: {failed[0].text}")
     other = next((found for found in outcomes if found.kind != "passed"), None)
     if other is not None:
         raise PlantedError(f"the test did not run: {other.kind}: {other.text}")
     raise PlantedError("UNNOTICED: the test passes")
+
+
+def _is_noticed_by(defect: Defect, failure: Outcome) -> bool:
+    if failure.is_timeout:
+        return defect.may_time_out
+    raised = failure.text.partition(":")[0].rpartition(".")[2]
+    return failure.text.startswith(_ASSERTIONS) or bool(raised and raised == defect.raises)
 
 
 def _check_imported(tree: Path, environ: Mapping[str, str]) -> None:

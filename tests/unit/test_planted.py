@@ -116,6 +116,24 @@ def test_one_failed_case_is_enough() -> None:
     assert planted.judge(DEFECT, [Outcome("passed"), failed]) == "assert 1 == 2"
 
 
+@pytest.mark.parametrize(
+    "text", ["assert 1 == 2", "AssertionError: why", "Failed: DID NOT RAISE <class 'X'>"]
+)
+def test_every_kind_of_assertion_counts(text: str) -> None:
+    assert planted.judge(DEFECT, [Outcome("failed", text)]) == text
+
+
+def test_an_exception_counts_only_where_the_patch_names_it() -> None:
+    raised = Outcome("failed", "cimpl.KafkaException: KafkaError{code=_STATE}")
+    named = Defect(DEFECT.path, 2, "breaks", DEFECT.test, raises="KafkaException")
+
+    assert planted.judge(named, [raised]) == raised.text
+    with pytest.raises(PlantedError, match="stumbled"):
+        planted.judge(DEFECT, [raised])
+    with pytest.raises(PlantedError, match="stumbled"):
+        planted.judge(named, [Outcome("failed", "NameError: name 'KafkaException' is not defined")])
+
+
 def test_what_breaks_liveness_may_time_out() -> None:
     waits = Defect(DEFECT.path, 2, "breaks", DEFECT.test, may_time_out=True)
     assert "Timeout" in planted.judge(waits, [Outcome("failed", "Failed: Timeout (>90.0s)")])
