@@ -538,7 +538,7 @@ class BlobProducer(_ProducerBase):
                 self.__flush(limit.rest_s())
             except Exception as failure:  # noqa: BLE001, PERF203  (`close` raises it at the end)
                 first = first or failure
-                if self.__pipeline.is_fatal or limit.is_over:
+                if self.__pipeline.has_defect or limit.is_over:
                     return first
             else:
                 return first

@@ -144,8 +144,8 @@ class ProducerPipeline:
         self._purges: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_stopping = False
         self.inner_call: InnerCall | None = None  # the last one
-        self._fatal: KafkaError | None = None
-        self._lost: KafkaError | None = None  # what the inner producer will never recover from
+        self._defect: KafkaError | None = None
+        self._fatal: KafkaError | None = None  # what the inner producer will never recover from
         self._acknowledged_silently = 0
         self.reports = DeliveryReports(only_errors=view.delivery_report_only_error)
         self.log = ThreadLog(logger, self.log_failed)
@@ -260,8 +260,8 @@ class ProducerPipeline:
             KafkaException: The topic does not exist, no transaction is open, or nothing works any
                 more.
         """
-        self._raise_fatal()
-        if self._lost is not None:
+        self._raise_defect()
+        if self._fatal is not None:
             text = "Unable to produce message: Local: Fatal error"
             raise KafkaException(KafkaError(KafkaError._FATAL, text))
         if not self._producer_topics.is_open:
@@ -391,8 +391,8 @@ class ProducerPipeline:
     def thread_failed(self, error: BaseException) -> None:
         """A thread ended by a defect: nothing more can be promised."""
         with self._core_lock.lock:
-            if self._fatal is None:
-                self._fatal = KafkaError(
+            if self._defect is None:
+                self._defect = KafkaError(
                     KafkaError._FATAL,
                     f"a thread of {self._name} ended by a defect: {type(error).__name__}: {error}",
                     fatal=True,
@@ -452,16 +452,20 @@ class ProducerPipeline:
         try:
             serve(timeout_s)
         except KafkaException as failure:
-            if not self._is_lost_by(failure):
+            if not self._note_if_fatal(failure):
                 raise
 
-    def _is_lost_by(self, failure: Exception) -> bool:
-        """Whether the inner producer is done for, fenced for example; then nothing more is sent."""
+    def _note_if_fatal(self, failure: Exception) -> bool:
+        """Have nothing more sent where the inner producer is done for, fenced for example.
+
+        Returns:
+            Whether it is.
+        """
         error = failure.args[0] if isinstance(failure, KafkaException) else None
         if not isinstance(error, KafkaError) or not error.fatal():
             return False
-        if self._lost is None:
-            self._lost = error
+        if self._fatal is None:
+            self._fatal = error
             with self._core_lock.lock:
                 self._producer_topics.shut()
             self._purge(in_queue=True, in_flight=True)
@@ -479,9 +483,9 @@ class ProducerPipeline:
             return records - not_freed + self.reports.surplus
 
     @property
-    def is_fatal(self) -> bool:
+    def has_defect(self) -> bool:
         """Whether a defect has ended one of the threads."""
-        return self._fatal is not None
+        return self._defect is not None
 
     def serve(self, timeout_s: float) -> int:
         """Run due callbacks; wait for the first one at most `timeout_s` (negative: no limit).
@@ -498,7 +502,7 @@ class ProducerPipeline:
                 with self._core_lock.lock:
                     served += self._acknowledged_silently
                     self._acknowledged_silently = 0
-                    self._raise_fatal()
+                    self._raise_defect()
                 if served:
                     return served
                 remaining = None if deadline is None else deadline - time.monotonic()
@@ -532,7 +536,7 @@ class ProducerPipeline:
             while True:
                 self._serve_reports()
                 with self._core_lock.lock:
-                    self._raise_fatal()
+                    self._raise_defect()
                     remaining = self.undelivered
                     if not remaining:
                         self._acknowledged_silently = 0
@@ -561,7 +565,7 @@ class ProducerPipeline:
             in_flight: Those that a broker was sent and that it has not answered.
             waits: Until it is done; the reports have to be served all the same.
         """
-        self._raise_fatal()
+        self._raise_defect()
         done: queue.SimpleQueue[None] = queue.SimpleQueue()
 
         def purge() -> None:
@@ -588,7 +592,7 @@ class ProducerPipeline:
             self._dispatch(self._core.purge(error, now_ms, wall_ms))
             self._news.tell()
         self._outbox.purge(error)
-        self._uploader.replace_useless()
+        self._uploader.replace_hanging_threads()
 
     # --- for `Transactions` ---------------------------------------------------------------------
 
@@ -609,7 +613,7 @@ class ProducerPipeline:
         try:
             call.make()
         except Exception as failure:  # noqa: BLE001  (whoever waits raises it)
-            self._is_lost_by(failure)
+            self._note_if_fatal(failure)
             call.failure = failure
         call.is_over = True
         self._news.tell()
@@ -630,7 +634,7 @@ class ProducerPipeline:
             if rest_s <= 0:
                 return False
             if not self._notifier_thread.is_alive() and not call.is_over:
-                self._raise_fatal()
+                self._raise_defect()
                 raise RuntimeError("Producer has been closed")
             self.wait_for_news(min(rest_s, _IDLE_S), lambda: call.is_over)
         return True
@@ -658,19 +662,19 @@ class ProducerPipeline:
             self._news.tell()
 
     @property
-    def is_lost(self) -> bool:
+    def is_fatal(self) -> bool:
         """Whether the inner producer is done for, fenced for example."""
-        return self._lost is not None
+        return self._fatal is not None
 
-    def raise_lost(self) -> None:
+    def raise_fatal(self) -> None:
         """Raise what makes this producer useless, if anything has."""
-        self._raise_fatal()
-        if self._lost is not None:
-            raise KafkaException(self._lost)
-
-    def _raise_fatal(self) -> None:
+        self._raise_defect()
         if self._fatal is not None:
             raise KafkaException(self._fatal)
+
+    def _raise_defect(self) -> None:
+        if self._defect is not None:
+            raise KafkaException(self._defect)
 
     def all_brokers_down(self) -> None:
         """The inner client says that it has no connection. Threads: any."""

@@ -129,7 +129,7 @@ class Transactions:
         limit = TimeLimit(timeout_s)
         while self._is_doing_elsewhere() and not limit.is_over:
             self._pipeline.wait_for_news(min(_LOOK_S, limit.rest_s()))
-        if self._state is TransactionState.CLOSED or self._pipeline.is_lost or self._doing:
+        if self._state is TransactionState.CLOSED or self._pipeline.is_fatal or self._doing:
             return
         resumes = self._state is TransactionState.ENDING
         end = self.commit if resumes else self.abort
@@ -156,7 +156,7 @@ class Transactions:
         if under_way is None and not is_own_thread:
             self._doing = doing
             try:
-                self._pipeline.raise_lost()
+                self._pipeline.raise_fatal()
                 body()
             finally:
                 self._doing = None

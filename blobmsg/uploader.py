@@ -174,7 +174,7 @@ class Uploader:
         """Queue a segment whose bytes are to travel in its notification, or in several."""
         self._inline.put(action)
 
-    def replace_useless(self) -> None:
+    def replace_hanging_threads(self) -> None:
         """Have others upload in place of threads that may hang with what nobody waits for any more.
 
         Those end with their request. Threads: one.

@@ -2,8 +2,9 @@
 
 Decides: what a failed fetch leads to, what gives way when memory is short (`prefetch` decides the
 order of fetches within it), when a partition's reading ahead pauses, which records come next.
-Never: how bytes are fetched, what a user's callback does. Told of everything by the shell
-(`blobmsg.consumer`); results of fetches that belong to an older assignment are dropped.
+Never: how bytes are fetched, what a user's callback does. Told of everything by its shells
+(`blobmsg.consumption`, `blobmsg.intake`, `blobmsg.handout`; Spark's); results of fetches that
+belong to an older assignment are dropped.
 
 A `Flow` is one assigned partition: a queue of `Entry`s in Kafka's order, the head of which is
 handed out. States of an entry: WAITING (a notification, not fetched) -> FETCHING -> READY (records

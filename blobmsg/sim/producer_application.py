@@ -183,7 +183,7 @@ class TransactionalApplication(ProducerApplication):
         return self._is_lost or (self.left == 0 and self.transaction is None)
 
     def _turn(self) -> None:
-        if self.process.pipeline.is_lost and not self._is_lost:
+        if self.process.pipeline.is_fatal and not self._is_lost:
             # Fenced: whoever has done it has ended the transaction.
             self._is_lost = True
             self.process.world.note("lost", self.process.name)

@@ -254,7 +254,7 @@ class VirtualUploader(Uploader):
         """See `Uploader.make_inline`."""
         self._process.after(self._process.world.rng.randint(0, 1), partial(self._inline_of, action))
 
-    def replace_useless(self) -> None:
+    def replace_hanging_threads(self) -> None:
         """No thread hangs."""
 
     def _inline_of(self, action: EncodeInline | CutSegment) -> None:
