@@ -44,6 +44,12 @@ def test_a_producer(call: Callable[[Any], Any]) -> None:
         assert PRESSED_AFTER_S <= interrupted_after(lambda: call(producer)) < PROMPT_S
 
 
+def test_init_transactions() -> None:
+    with BlobProducer({**NOBODY, "transactional.id": "t"}) as producer:
+        took_s = interrupted_after(lambda: producer.init_transactions(60))
+        assert PRESSED_AFTER_S <= took_s < PROMPT_S
+
+
 @pytest.mark.parametrize("call", [*BOTH.values(), *CONSUMERS.values()], ids=[*BOTH, *CONSUMERS])
 def test_a_consumer(call: Callable[[Any], Any]) -> None:
     with BlobConsumer({**NOBODY, "group.id": "g"}) as consumer:

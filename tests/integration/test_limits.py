@@ -13,7 +13,7 @@ from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.records import flush, partition, read, read_to_end, send
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 
@@ -43,6 +43,31 @@ def test_the_largest_record_arrives_between_small_ones(
     assert [(m.key(), len(m.value()), zlib.crc32(m.value())) for m in found] == [
         (key, len(value), zlib.crc32(value)) for value in (b"before", largest, b"after")
     ]
+
+
+@pytest.mark.parametrize("route", ["auto", "inline", "blob"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_a_topic_that_takes_little_at_once_gets_records_of_every_size_in_order(
+    conf: dict[str, Any],
+    group_conf: dict[str, Any],
+    make_topic: Callable[..., str],
+    route: str,
+    codec: str,
+) -> None:
+    topic = make_topic(config={"max.message.bytes": "5000"})
+    rng = random.Random(3)
+    sizes = [*rng.choices((10, 1000, 4900, 5100, 60_000), k=60), 300_000]
+    values = [b"%d " % number + rng.randbytes(size) for number, size in enumerate(sizes)]
+    more = {"blobmsg.route": route, "compression.type": codec, "blobmsg.batch.interval.ms": 20}
+    with BlobProducer({**conf, **more}) as producer:
+        for start in range(0, len(values), 7):
+            assert send(producer, topic, values[start : start + 7]).errors == []
+
+    with BlobConsumer(group_conf) as consumer:
+        consumer.assign([partition(topic)])
+        found = read_to_end(consumer, 1).messages
+
+    assert list(map(zlib.crc32, (m.value() for m in found))) == list(map(zlib.crc32, values))
 
 
 def _numbers(consumer: Any, count: int) -> Iterator[tuple[int, int]]:

@@ -59,18 +59,22 @@ def environ(stack: lab.Stack, store_prefix: str) -> dict[str, str]:
     return {**ours, "BLOBMSG_ROUTE": "blob", "KAFKA": stack.bootstrap_servers}
 
 
+@pytest.mark.parametrize("way", ["run", "patch"])
 def test_an_application_runs_unchanged_and_its_records_go_through_the_store(
     conf: dict[str, Any],
     environ: dict[str, str],
     stack: lab.Stack,
     topic: str,
     tmp_path: Path,
+    way: str,
 ) -> None:
-    (tmp_path / "app.py").write_text(_APPLICATION)
+    patched = "import blobmsg\nblobmsg.patch()\n" if way == "patch" else ""
+    (tmp_path / "app.py").write_text(patched + _APPLICATION)
     with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
         send(producer, topic, [b"from elsewhere"])
 
-    done = _run("-m", "blobmsg.run", "app.py", topic, "3", folder=tmp_path, environ=environ)
+    runner = ("-m", "blobmsg.run") if way == "run" else ()
+    done = _run(*runner, "app.py", topic, "3", folder=tmp_path, environ=environ)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

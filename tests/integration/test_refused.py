@@ -81,7 +81,7 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-@pytest.mark.parametrize("route", ["plain", "inline", "blob"])
+@pytest.mark.parametrize("route", ["plain", "inline", "blob", "auto"])
 def test_one_timestamp_out_of_bounds_fails_alone(
     conf: dict[str, Any], make_topic: Callable[..., str], route: str
 ) -> None:
