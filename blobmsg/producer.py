@@ -709,6 +709,7 @@ class BlobProducer(_ProducerBase):
             raise RuntimeError(_FORKED)
 
     def __check_handle(self) -> None:
+        self.__check_not_forked()
         if self.__unusable is not None:
             why = self.__unusable.removeprefix(_CLOSED)
             raise RuntimeError(f"Handle has been closed{why}")  # as stock says it

@@ -13,6 +13,7 @@ import base64
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -535,7 +536,8 @@ def _describe_identity(credentials: Any) -> str:
     fields: dict[str, Any] = {**credentials.__dict__}
     key_id = fields.get("_access_key") or fields.get("access_key") or "(not known yet)"
     expiry = fields.get("_expiry_time")
-    end = f", valid until {expiry:%Y-%m-%d %H:%M:%S} UTC" if expiry else ""
+    # Where it comes from decides in which time zone it is.
+    end = f", valid until {expiry.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if expiry else ""
     # As botocore calls keys that it was given: they are our settings.
     given = credentials.method == "explicit"
     source = "blobmsg.s3.access.key.id" if given else credentials.method

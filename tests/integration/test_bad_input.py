@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
     KafkaError,
     KafkaException,
 )
@@ -21,6 +22,7 @@ from tests.helpers.records import (
     partition,
     produce,
     read,
+    recent_ms,
     send,
 )
 from tests.helpers.stock import StockProducer
@@ -247,18 +249,26 @@ def test_header_without_magic_or_magic_without_header_is_an_ordinary_record(
     headers: Any,
     value: Any,
 ) -> None:
-    topic = make_topic()
+    topic = make_topic(partitions=2)
     if value == "magic":
         value = _bad_notification(b"\x01\x80")
     arguments = {} if headers is None else {"headers": headers}
+    sent_ms = recent_ms()
     with _plain_producer(conf) as stock:
-        stock.produce(topic, value, b"key", **arguments)
+        send(stock, topic, [b"before"], partition=1)
+        stock.produce(topic, value, b"key", partition=1, timestamp=sent_ms, **arguments)
         flush(stock)
 
     with BlobConsumer(reader_conf) as consumer:
-        consumer.assign([partition(topic, 0, 0)])
-        [message] = read(consumer, 1)
+        consumer.assign([partition(topic, 1, 0)])
+        [_, message] = read(consumer, 2)
     assert (message.key(), message.value(), message.headers()) == (b"key", value, headers)
+    assert message.timestamp() == (TIMESTAMP_CREATE_TIME, sent_ms)
+    assert (message.topic(), message.partition()) == (topic, 1)
+    assert message.offset() == (2 << 20) - 1  # the last of what the second record may stand for
+
+
+_KEY = "shared/0/forever/none/" + "0" * 32 + "-0"
 
 
 @pytest.mark.parametrize(
@@ -280,7 +290,7 @@ def test_a_hostile_key_is_refused_and_never_asked_for(
     key: str,
 ) -> None:
     topic = make_topic()
-    value = _hostile_notification(key=key)
+    value = _hostile_notification(key)
     with _plain_producer(conf) as stock:
         send(stock, topic, [value], headers=[("blobmsg", b"1")])
 
@@ -289,7 +299,7 @@ def test_a_hostile_key_is_refused_and_never_asked_for(
         message = next_message(consumer)
         assert message.error().code() == KafkaError._BAD_MSG
         assert message.offset() == 0
-        assert consumer.stats().get("gets", 0) == 0
+        assert consumer.stats()["gets"] == 0
 
 
 @pytest.mark.parametrize(
@@ -297,6 +307,7 @@ def test_a_hostile_key_is_refused_and_never_asked_for(
     [
         pytest.param({"length": 1 << 50}, id="length"),
         pytest.param({"records": 1 << 40}, id="records"),
+        pytest.param({"records": 1000}, id="more records than bytes for them"),
         pytest.param({"uncompressed": 1 << 50}, id="uncompressed size"),
         pytest.param({"offset": -1}, id="negative offset"),
         pytest.param({"length": 300 << 20, "uncompressed": 300 << 20}, id="over the limit"),
@@ -309,7 +320,7 @@ def test_a_hostile_size_is_refused_before_anything_is_fetched(
     part: dict[str, int],
 ) -> None:
     topic = make_topic()
-    value = _hostile_notification(key="shared/0/forever/none/" + "0" * 32 + "-0", **part)
+    value = _hostile_notification(_KEY, **part)
     with _plain_producer(conf) as stock:
         send(stock, topic, [value], headers=[("blobmsg", b"1")])
 
@@ -317,12 +328,44 @@ def test_a_hostile_size_is_refused_before_anything_is_fetched(
         consumer.assign([partition(topic, 0, 0)])
         message = next_message(consumer)
         assert message.error().code() == KafkaError._BAD_MSG
-        assert consumer.stats().get("gets", 0) == 0
+        assert consumer.stats()["gets"] == 0
+
+
+@pytest.mark.parametrize(
+    ("store", "code", "text"),
+    [
+        ("other", KafkaError._INVALID_ARG, "no store is named 'other'"),
+        ("s3://other", KafkaError._BAD_MSG, "no store name"),
+        ("../other", KafkaError._BAD_MSG, "no store name"),
+    ],
+    ids=["unknown", "a place", "traversal"],
+)
+def test_a_store_that_the_readers_settings_do_not_name_is_refused(
+    conf: dict[str, Any],
+    reader_conf: dict[str, Any],
+    make_topic: Callable[..., str],
+    store: str,
+    code: int,
+    text: str,
+) -> None:
+    topic = make_topic()
+    value = _hostile_notification(_KEY, store)
+    with _plain_producer(conf) as stock:
+        send(stock, topic, [value], headers=[("blobmsg", b"1")])
+
+    with BlobConsumer(reader_conf) as consumer:
+        consumer.assign([partition(topic, 0, 0)])
+        message = next_message(consumer)
+        assert message.error().code() == code
+        assert text in str(message.error())
+        assert consumer.stats()["gets"] == 0
 
 
 def _hostile_notification(
-    *,
     key: str,
+    store: str = "",
+    /,
+    *,
     offset: int = 8,
     length: int = 100,
     records: int = 1,
@@ -332,6 +375,8 @@ def _hostile_notification(
 
     part = [offset, length, records, 0, uncompressed, 0, 0, 0, None]
     fields = {"k": key, "n": 0, "i": bytes(16), "p": [part]}
+    if store:
+        fields["s"] = store
     return _bad_notification(b"\x01" + msgpack.packb(fields))
 
 
@@ -340,7 +385,7 @@ def test_a_wellformed_notification_of_that_make_is_asked_for(
 ) -> None:
     # So that the hostile ones above are refused for what is hostile in them.
     topic = make_topic()
-    value = _hostile_notification(key="shared/0/forever/none/" + "0" * 32 + "-0")
+    value = _hostile_notification(_KEY)
     with _plain_producer(conf) as stock:
         send(stock, topic, [value], headers=[("blobmsg", b"1")])
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
+import threading
 import time
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 
 OLD = "key-of-yesterday"
+UPLOADS = 8
 
 
 class CredentialsFile:
@@ -43,16 +48,57 @@ class CredentialsFile:
         )
 
 
+class CredentialProcess:
+    """Another program that the SDK's own chain asks for keys; these have an end of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._answer = folder / "answer.json"
+        self._calls = folder / "calls"
+        program = folder / "keys.py"
+        program.write_text(
+            "import pathlib\n"
+            f"with open({str(self._calls)!r}, 'a') as calls:\n"
+            "    calls.write('.')\n"
+            f"print(pathlib.Path({str(self._answer)!r}).read_text())\n"
+        )
+        self.config = folder / "config"
+        self.config.write_text(f"[default]\ncredential_process = {sys.executable} {program}\n")
+
+    def answer(self, key_id: str, secret: str, expiry: datetime) -> None:
+        """What it says from now on; it may be asked meanwhile, and by several threads."""
+        keys = {"AccessKeyId": key_id, "SecretAccessKey": secret, "Expiration": expiry.isoformat()}
+        written = self._answer.with_name(f"answer-{threading.get_ident()}")
+        written.write_text(json.dumps({"Version": 1, **keys}))
+        written.replace(self._answer)
+
+    @property
+    def calls(self) -> int:
+        """How often it was asked."""
+        return len(self._calls.read_text())
+
+
 @pytest.fixture
-def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CredentialsFile:
+def bare_chain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No keys anywhere where the SDK's own chain looks."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("BLOBMSG_S3_ACCESS_KEY_ID", "BLOBMSG_S3_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+
+
+@pytest.fixture
+def credentials(bare_chain: None, tmp_path: Path) -> CredentialsFile:
     found = CredentialsFile(tmp_path / "credentials")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(found.path))
     found.write(OLD, "expired")
+    return found
+
+
+@pytest.fixture
+def process(bare_chain: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CredentialProcess:
+    found = CredentialProcess(tmp_path)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(found.config))
     return found
 
 
@@ -120,10 +166,80 @@ def test_credentials_that_stay_expired_are_named_and_not_tried_for_ever(
     _assert_says_who(message.error())
 
 
-def _assert_says_who(error: KafkaError) -> None:
+def _assert_says_who(error: KafkaError, source: str = "shared-credentials-file") -> None:
     assert OLD in str(error)
     assert "expired" in str(error)
-    assert "shared-credentials-file" in str(error)  # where they come from
+    assert source in str(error)  # where they come from
+
+
+@pytest.mark.parametrize(
+    ("hours", "requests"),
+    [
+        pytest.param(-3, 0, id="as the SDK knows"),
+        # Once, and once more with what the SDK has now.
+        pytest.param(3, 2, id="as the store says"),
+    ],
+)
+def test_of_credentials_with_an_end_the_error_says_when_it_was(
+    blob_conf: dict[str, Any],
+    proxy: FaultProxy,
+    process: CredentialProcess,
+    topic: str,
+    hours: int,
+    requests: int,
+) -> None:
+    end = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(hours=hours)
+    process.answer(OLD, "expired", end)
+    says_when = f"valid until {end:%Y-%m-%d %H:%M:%S} UTC"
+    with BlobProducer(blob_conf) as producer:
+        send(producer, topic, [b"stored"])
+    proxy.rule = _expired
+    through = _through(proxy, blob_conf)
+
+    with BlobProducer(through) as producer:
+        reports = send(producer, topic, [b"a", b"b"])
+    assert reports.codes == [KafkaError._AUTHENTICATION] * 2
+    _assert_says_who(reports.errors[0], "custom-process")
+    assert says_when in str(reports.errors[0])
+    assert len(proxy.requests) == requests
+
+    reader = {**through, "group.id": topic, "blobmsg.cache.memory.bytes": 0}
+    with BlobConsumer(reader) as consumer:
+        consumer.assign([partition(topic, 0, 0)])
+        message = next_error(consumer)
+    assert message.error().code() == KafkaError._AUTHENTICATION
+    _assert_says_who(message.error(), "custom-process")
+    assert says_when in str(message.error())
+
+
+def test_uploads_whose_credentials_expire_together_renew_them_once(
+    blob_conf: dict[str, Any], proxy: FaultProxy, process: CredentialProcess, topic: str
+) -> None:
+    end = datetime.now(timezone.utc) + timedelta(hours=3)
+    process.answer(OLD, "expired", end)
+
+    def rule(request: Request) -> Fault | None:
+        if request.identity == OLD:
+            # All are on their way when the first is refused.
+            proxy.wait_for(lambda requests: len(requests) >= UPLOADS)
+            process.answer(
+                blob_conf["blobmsg.s3.access.key.id"],
+                blob_conf["blobmsg.s3.secret.access.key"],
+                end,
+            )
+        return _expired(request)
+
+    proxy.rule = rule
+    more = {"blobmsg.upload.threads": UPLOADS, "blobmsg.batch.size.bytes": 8192}
+    with BlobProducer({**_through(proxy, blob_conf), **more}) as producer:
+        asked_at_first = process.calls
+        # Each of them fills a batch of its own.
+        reports = send(producer, topic, [b"%d" % i + bytes(9000) for i in range(UPLOADS)])
+
+    assert reports.codes == [None] * UPLOADS
+    assert [r.identity for r in proxy.requests].count(OLD) == UPLOADS
+    assert len(proxy.requests) == 2 * UPLOADS
+    assert process.calls == asked_at_first + 1
 
 
 def test_a_clock_an_hour_ahead_is_said_at_once_and_not_tried_again(

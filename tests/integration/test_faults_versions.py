@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from blobmsg import BlobConsumer, BlobProducer
+from blobmsg.cli.main import main
 from tests.helpers.records import next_error, partition, read, send
+
+if TYPE_CHECKING:
+    from blobmsg import lab
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(90)]
 
@@ -42,3 +47,38 @@ def test_a_committed_place_of_a_later_version_is_refused_and_a_known_one_heals(
     with BlobConsumer(group_conf) as consumer:
         consumer.subscribe([topic])
         assert [m.value() for m in read(consumer, 3)] == [b"17", b"18", b"19"]
+
+
+def test_an_object_of_a_later_version_is_not_inspected_but_named(
+    conf: dict[str, Any],
+    stack: lab.Stack,
+    store_prefix: str,
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Consumers never read what stands at an object's end: their notifications say where to look.
+    for name in [name for name in os.environ if name.startswith("BLOBMSG_")]:
+        monkeypatch.delenv(name)
+    for name, setting in stack.environ(store_prefix).items():
+        monkeypatch.setenv(name, setting)
+    with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
+        send(producer, topic, [b"value"])
+    client = stack.s3_client()
+    try:
+        [listed] = client.list_objects_v2(Bucket=stack.bucket, Prefix=f"{store_prefix}/")[
+            "Contents"
+        ]
+        key = listed["Key"]
+        url = f"s3://{stack.bucket}/{key}"
+        assert main(["inspect", url]) == 0
+        capsys.readouterr()
+
+        later = bytearray(client.get_object(Bucket=stack.bucket, Key=key)["Body"].read())
+        assert later[-8:] == b"\x01\x00\x00\x00BMOE"
+        later[-8] = 2
+        client.put_object(Bucket=stack.bucket, Key=key, Body=bytes(later))
+        assert main(["inspect", url]) == 1
+    finally:
+        client.close()
+    assert "batch object version 2" in capsys.readouterr().out

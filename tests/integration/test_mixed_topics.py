@@ -14,6 +14,7 @@ from confluent_kafka import (
 
 from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.records import (
+    Place,
     Reports,
     flush,
     partition,
@@ -105,8 +106,13 @@ def test_stock_and_blob_producers_of_all_routes_share_a_topic(
             number = int(message.value().rpartition(b"-")[2])
             assert message.headers() == [("from", name.encode())]
             assert message.timestamp() == (TIMESTAMP_CREATE_TIME, 1_700_000_000_000 + number)
-        if name != "stock":
-            assert places(mine) == places(report.messages())
+        reported = places(report.messages())
+        if name == "stock":  # which knows nothing of virtual offsets
+            reported = {
+                value: Place(place.partition, ((place.offset + 1) << 20) - 1)
+                for value, place in reported.items()
+            }
+        assert places(mine) == reported
     for number in range(3):
         offsets = [m.offset() for m in ending.messages if m.partition() == number]
         assert offsets == sorted(set(offsets))

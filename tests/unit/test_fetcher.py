@@ -204,6 +204,7 @@ def test_a_segment_of_a_later_version_is_refused_at_once_by_name(cache: MemoryCa
 
     (failure,) = fetch(store, cache, store.parts)
 
+    assert isinstance(failure, Failure)
     assert failure.error.code() == KafkaError._UNSUPPORTED_FEATURE
     assert len(store.asked) == 1
     assert failure.error.str().count("flights [0] at Kafka offset 7") == 1

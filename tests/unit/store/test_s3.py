@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 import zlib
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -672,7 +672,8 @@ def test_credentials_that_the_sdk_could_not_refresh_are_reported_with_their_end(
 
         def __init__(self) -> None:
             self._access_key = "ASIASTALE"
-            self._expiry_time = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
+            # As a `credential_process` may say it.
+            self._expiry_time = datetime.fromisoformat("2026-01-02T05:04:05+02:00")
 
         @property
         def access_key(self) -> str:
