@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import re
 import sys
 import time
@@ -24,7 +23,7 @@ from blobmsg.cli.inspection import (
     inspect_plain_record,
 )
 from blobmsg.cli.inspection_text import explain
-from blobmsg.cli.settings_argument import add_settings_argument, read_settings
+from blobmsg.cli.settings_argument import add_settings_argument, read_settings, with_brokers
 from blobmsg.cli.source import FileSource, Source, open_source, split_object_url
 from blobmsg.core.offsets import to_kafka
 from blobmsg.format import (
@@ -216,10 +215,4 @@ def _kafka_record(
         raise UserMistake("--topic needs --partition and one of --offset and --virtual-offset")
     if arguments.partition < 0 or kafka_offset < 0:
         raise UserMistake("--partition and the offset are 0 or more")
-    conf = dict(rest)
-    bootstrap = os.environ.get("BLOBMSG_DEV_BOOTSTRAP")
-    if bootstrap:
-        conf.setdefault("bootstrap.servers", bootstrap)
-    if "bootstrap.servers" not in conf:
-        raise UserMistake("no brokers: -X bootstrap.servers=HOST:PORT, or blobmsg dev env")
-    return read_record(conf, arguments.topic, arguments.partition, kafka_offset)
+    return read_record(with_brokers(rest), arguments.topic, arguments.partition, kafka_offset)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import confluent_kafka
 
-from blobmsg.cli import demo, dev, gc, inspect
+from blobmsg.cli import demo, dev, gc, inspect, lag
 from blobmsg.cli.command import FINDING, MISTAKE, Command, Finding, UserMistake
 from blobmsg.errors import ConfigError
 from blobmsg.lab.errors import LabError, PartsMissing
@@ -23,7 +23,13 @@ from blobmsg.native import native
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS: tuple[Command, ...] = (demo.COMMAND, dev.COMMAND, gc.COMMAND, inspect.COMMAND)
+COMMANDS: tuple[Command, ...] = (
+    demo.COMMAND,
+    dev.COMMAND,
+    gc.COMMAND,
+    inspect.COMMAND,
+    lag.COMMAND,
+)
 
 _INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 

@@ -10,10 +10,11 @@ from blobmsg.config import parse_settings
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from blobmsg.config import Settings
 
-__all__ = ["add_settings_argument", "read_settings"]
+__all__ = ["add_settings_argument", "read_settings", "with_brokers"]
 
 # A store that does not answer is not worth a client's patience here.
 _REQUEST_TIMEOUT_MS = 10_000
@@ -47,3 +48,18 @@ def read_settings(texts: list[str]) -> tuple[Settings, dict[str, Any]]:
             raise UserMistake(f"-X wants KEY=VALUE, not {text!r}")
         conf[key] = value
     return parse_settings(conf, os.environ)
+
+
+def with_brokers(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings for librdkafka, with the brokers of `blobmsg dev env` where none are named.
+
+    Raises:
+        UserMistake: There are none.
+    """
+    found = dict(conf)
+    bootstrap = os.environ.get("BLOBMSG_DEV_BOOTSTRAP")
+    if bootstrap:
+        found.setdefault("bootstrap.servers", bootstrap)
+    if "bootstrap.servers" not in found:
+        raise UserMistake("no brokers: -X bootstrap.servers=HOST:PORT, or blobmsg dev env")
+    return found
