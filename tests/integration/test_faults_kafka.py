@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from blobmsg import lab
+    from tests.helpers.fault_proxy import FaultProxy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
-PARTITIONS = 6
+PARTITIONS = 24
 
 
 @pytest.fixture
@@ -56,16 +57,19 @@ def test_a_refused_notification_fails_every_record_of_it_and_leaves_its_object(
     group_conf: dict[str, Any],
     stack: lab.Stack,
     store_prefix: str,
+    proxy: FaultProxy,
     make_topic: Callable[..., str],
 ) -> None:
     # A notification takes about 150 bytes.
     topic = make_topic(config={"max.message.bytes": "100"})
     values = [b"%d" % number for number in range(50)]
-    with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
+    through = {"blobmsg.route": "blob", "blobmsg.s3.endpoint.url": proxy.url}
+    with BlobProducer({**conf, **through}) as producer:
         reports = send(producer, topic, values)
 
     assert reports.codes == [KafkaError.MSG_SIZE_TOO_LARGE] * 50
     assert [m.value() for _, m in reports.outcomes] == values
+    assert {request.method for request in proxy.requests} == {"PUT"}
     client = stack.s3_client()
     try:
         listing = client.list_objects_v2(Bucket=stack.bucket, Prefix=f"{store_prefix}/")
@@ -94,35 +98,50 @@ class CountingFull:
 
 
 @pytest.mark.chaos
+@pytest.mark.parametrize("route", ["plain", "inline"])
 def test_what_does_not_fit_into_librdkafkas_queue_waits_in_its_order(
     conf: dict[str, Any],
     group_conf: dict[str, Any],
     breakable_stack: lab.Stack,
     make_topic: Callable[..., str],
+    route: str,
 ) -> None:
     topic = make_topic(partitions=PARTITIONS)
     small = {
-        "blobmsg.route": "plain",
+        "blobmsg.route": route,
+        "blobmsg.batch.size.bytes": 8192,  # each record is sealed by itself
         "message.max.bytes": 100_000,
         "queue.buffering.max.kbytes": 8192,
         "compression.type": "none",
     }
     sent: dict[int, list[bytes]] = {}
+    reports = Reports()
     with BlobProducer({**conf, **small}) as producer:
         outbox = private(producer, "pipeline")._outbox
         counting = outbox.inner = CountingFull(outbox.inner)
-        reports = Reports()
+
+        def produce_to_all(number: int, size_bytes: int) -> None:
+            for part in range(PARTITIONS):
+                value = b"%d of %d:" % (number, part) + bytes(size_bytes)
+                sent.setdefault(part, []).append(value)
+                produce(producer, topic, value, partition=part, on_delivery=reports)
+
+        produce_to_all(0, 0)
+        flush(producer)  # the topic is known from here on
         with contextlib.ExitStack() as paused:
             for broker in breakable_stack.brokers:
                 paused.enter_context(broker.paused())
-            # They wait for their topic's partitions, and are handed over at once when these are
-            # known: three times what the inner producer's queue holds.
-            for number in range(500 * PARTITIONS):
-                value = b"%d:" % number + bytes(1000)
-                sent.setdefault(number % PARTITIONS, []).append(value)
-                produce(producer, topic, value, partition=number % PARTITIONS, on_delivery=reports)
+            # Twice what the inner producer's queue holds, and nothing leaves it.
+            produce_to_all(1, 80_000)
+            wait_until(
+                lambda: counting.times_full > 0,
+                "librdkafka's queue is full",
+                serve=lambda: producer.poll(0.1),
+            )
+            produce_to_all(2, 10_000)
         flush(producer)
-        assert counting.times_full > 0
+        sent_as = {"plain": "plain_records", "inline": "inline_segments"}[route]
+        assert producer.stats()[sent_as] == 3 * PARTITIONS
 
     assert reports.values_by_partition() == sent
     messages = _read_all(group_conf, topic, PARTITIONS)

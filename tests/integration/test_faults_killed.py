@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,20 @@ def test_a_producer_killed_while_the_store_has_not_answered_was_acknowledged_not
     _assert_whole(values, child.acknowledged())
 
 
+class UntilDead(threading.Event):
+    """Lets a request reach the store after a while, and one of a dead client never."""
+
+    def __init__(self, dead: threading.Event, seconds: float) -> None:
+        super().__init__()
+        self._dead = dead
+        self._seconds = seconds
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self._dead.wait(self._seconds):
+            raise ConnectionResetError
+        return True
+
+
 @pytest.mark.parametrize("after", [1, 300, 2500])
 def test_a_producer_killed_at_any_time_loses_nothing_that_was_acknowledged(
     producer_conf: dict[str, Any],
@@ -121,10 +136,13 @@ def test_a_producer_killed_at_any_time_loses_nothing_that_was_acknowledged(
     read_values: Callable[[str], list[str]],
     after: int,
 ) -> None:
-    proxy.rule = lambda request: Delay(0.05 * (request.number % 4))
+    dead = threading.Event()
+    # Several are on their way at any time, and end in any order.
+    proxy.rule = lambda request: Hold(UntilDead(dead, 0.3 + 0.3 * (request.number % 3)))
     with KilledProducer(producer_conf, topic) as child:
         while len(child.acknowledged()) < after:
             child.wait_for("delivered")
+        dead.set()
         child.kill()
 
     assert len(child.acknowledged()) >= after
@@ -173,13 +191,16 @@ def test_close_ends_with_its_records_time_though_the_store_never_answers(
     reports = Reports()
     producer = BlobProducer({**producer_conf, "message.timeout.ms": 4000})
     closed = threading.Thread(target=producer.close, name="closes", daemon=True)
+    started = time.monotonic()
     produce(producer, topic, b"never stored", on_delivery=reports)
     closed.start()
     closed.join(DEADLINE_S)
+    took_s = time.monotonic() - started
     try:
         assert not closed.is_alive()
     finally:
         never.set()
+    assert took_s < 4 + 1
     assert len(reports.errors) == 1
 
 
@@ -192,7 +213,7 @@ def test_acknowledged_means_by_all_replicas_though_less_was_asked_for(
     first = _leader(breakable_stack.brokers, topic)
     leader = breakable_stack.broker(first)
     followers = [broker for broker in breakable_stack.brokers if broker.name != leader.name]
-    with BlobProducer({**conf, "acks": "1"}) as producer:
+    with BlobProducer({**conf, "acks": "1", "blobmsg.route": "blob"}) as producer:
         send(producer, topic, [b"0"])
         reports = Reports()
         for broker in followers:
@@ -209,7 +230,10 @@ def test_acknowledged_means_by_all_replicas_though_less_was_asked_for(
         wait_until(lambda: _leader(followers, topic) not in (first, -1), "another leader")
         leader.resume()
         flush(producer)
+        stats = producer.stats()
 
+    assert (stats["plain_records"], stats["inline_segments"]) == (0, 0)
+    assert stats["notifications"] >= 3
     assert reports.codes == [None] * 20
     _assert_whole(read_values(topic), [str(number) for number in range(21)])
 

@@ -42,8 +42,8 @@ def test_ctrl_c_is_heard_at_once_and_what_was_reported_is_there(
 ) -> None:
     topic = make_topic()
     if call != "produce":
-        # Slow enough that the interrupt comes while it waits.
-        proxy.rule = lambda request: Delay(3.0) if request.object_number >= 3 else None
+        # Slow enough that the interrupt comes while it waits, and that it would wait on for long.
+        proxy.rule = lambda request: Delay(5.0) if request.object_number >= 3 else None
     producer_conf = {
         **conf,
         "blobmsg.s3.endpoint.url": proxy.url,

@@ -10,7 +10,7 @@ import pytest
 
 from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.child_process import InterruptedChild
-from tests.helpers.records import flush, produce, read, send
+from tests.helpers.records import DEADLINE_S, flush, produce, read, send
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,10 +63,12 @@ def test_reading_on_after_every_ctrl_c_loses_and_doubles_nothing(
 
     with InterruptedChild(group_conf, topic, call=call, count=COUNT) as child:
         child.wait_for("ready")
+        deadline = time.monotonic() + DEADLINE_S
         while not child.said("closing"):
             started = time.monotonic()
+            assert started < deadline, "it waits for records that do not come"
             child.interrupt()
-            child.wait_for("interrupted")
+            child.wait_for("interrupted", DEADLINE_S)
             assert time.monotonic() - started < PROMPT_S
             interrupts += 1
             time.sleep(chance.uniform(0.001, 0.01))  # anywhere in what it does
@@ -92,7 +94,7 @@ def test_ctrl_c_ends_a_call_that_waits_without_a_limit(
             time.sleep(pause_s)
             started = time.monotonic()
             child.interrupt()
-            child.wait_for("interrupted")
+            child.wait_for("interrupted", DEADLINE_S)
             assert time.monotonic() - started < PROMPT_S
         with BlobProducer(conf) as producer:
             send(producer, topic, [b"%d" % number for number in range(count)], partition=0)
