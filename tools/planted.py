@@ -47,7 +47,7 @@ _OPTIONAL = {"fails": "timeout", "runs": "alone", "raises": None}  # None: any w
 # How pytest begins what an assertion, `pytest.raises` or `pytest.fail` says.
 _ASSERTIONS = ("assert ", "AssertionError", "Failed: ")
 # A test that does not notice waits most of its time, so more run at once than there are cores.
-_JOBS = 4
+_JOBS = 6
 
 
 class PlantedError(Exception):
