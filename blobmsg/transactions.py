@@ -187,11 +187,16 @@ class Transactions:
         self._call(_SEND_OFFSETS, send, limit)
 
     def _commit(self, limit: TimeLimit) -> None:
-        if self._has_ended(_COMMIT, limit):
-            return
-        if self._state in _DELIVERING:
-            self._deliver_all(limit)
-        self._call(_COMMIT, self._commit_inner, limit)
+        try:
+            if self._has_ended(_COMMIT, limit):
+                return
+            if self._state in _DELIVERING:
+                self._deliver_all(limit)
+            self._call(_COMMIT, self._commit_inner, limit)
+        except KafkaException as failure:
+            if self._state is TransactionState.ENDING and failure.args[0].retriable():
+                raise _of_unknown_end(failure.args[0]) from failure
+            raise
 
     def _commit_inner(self, patience_s: float) -> None:
         self._pipeline.decide_here(decide_end)
@@ -307,6 +312,15 @@ class Transactions:
         if made.failure is not None and not _is_retriable(made.failure):
             raise made.failure
         return made.failure is None
+
+
+def _of_unknown_end(error: KafkaError) -> KafkaException:
+    """Kafka was asked to commit and has not answered: the same error, with what to do."""
+    text = (
+        f"{error.str()}: nobody knows yet whether Kafka has committed; ask again, and if that does "
+        "not help when Kafka is well, go on with a new producer"
+    )
+    return KafkaException(KafkaError(error.code(), text, retriable=True))
 
 
 def _still_waiting() -> KafkaException:

@@ -276,3 +276,28 @@ def test_a_report_outlives_its_producer_pickles_and_may_be_changed(both: Both) -
 
     is_equal, is_equal_after, value, _ = both.agree(case)
     assert (is_equal, is_equal_after, value) == (True, False, {"what": "it deserializes to"})
+
+
+def test_a_record_that_the_broker_refuses_has_no_offset(both: Both) -> None:
+    hour_ms = 3_600_000
+
+    def case(side: Side) -> Any:
+        topic = side.topic(config={"message.timestamp.before.max.ms": str(hour_ms)})
+        reports = Reports()
+        with side.producer() as producer:
+            producer.produce(
+                topic, b"v", b"k", timestamp=recent_ms() - 10 * 24 * hour_ms, on_delivery=reports
+            )
+            flush(producer)
+        [(error, message)] = reports.outcomes
+        return {
+            "code": side.see(error)[0],
+            "record": (message.key(), message.value(), message.partition()),
+            "has latency": message.latency() is not None,
+            "offset": message.offset(),
+        }
+
+    by_stock = both.agree(case)
+    assert by_stock["offset"] is None
+    assert by_stock["code"] == "INVALID_TIMESTAMP"
+    assert by_stock["record"] == (b"k", b"v", 0)

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
     AdminClient,
     NewPartitions,
@@ -17,6 +17,7 @@ from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.metadata import wait_until_all_know
 from tests.helpers.private import private
 from tests.helpers.records import (
+    DEADLINE_S,
     Reports,
     flush,
     partition,
@@ -228,3 +229,66 @@ def _make_again(admin: AdminClient, topic: str, partitions: int) -> None:
         # It may have as many already.
         assert refused is None or refused.args[0].code() == KafkaError.INVALID_PARTITIONS
     wait_for_leaders(admin, topic, partitions)
+
+
+@pytest.mark.chaos
+def test_of_a_commit_without_an_answer_it_is_said_that_nobody_knows_its_end(
+    conf: dict[str, Any],
+    group_conf: dict[str, Any],
+    breakable_stack: lab.Stack,
+    topic: str,
+) -> None:
+    more = {"blobmsg.route": "blob", "transactional.id": topic}
+    with BlobProducer({**conf, **more}) as producer:
+        producer.init_transactions(DEADLINE_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"one")
+        flush(producer)  # so that nothing but the commit itself is left
+        with contextlib.ExitStack() as paused:
+            for broker in breakable_stack.brokers:
+                paused.enter_context(broker.paused())
+            with pytest.raises(KafkaException) as unanswered:
+                producer.commit_transaction(3)
+            # Nothing else begins before the end is known.
+            with pytest.raises(KafkaException) as too_early:
+                producer.begin_transaction()
+        producer.commit_transaction(DEADLINE_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"two")
+        producer.commit_transaction(DEADLINE_S)
+
+    error = unanswered.value.args[0]
+    assert (error.code(), error.retriable()) == (KafkaError._TIMED_OUT, True)
+    assert not error.txn_requires_abort()
+    assert "nobody knows yet whether Kafka has committed" in error.str()
+    assert "new producer" in error.str()
+    assert too_early.value.args[0].code() == KafkaError._CONFLICT
+    assert [message.value() for message in _read_all(group_conf, topic)] == [b"one", b"two"]
+
+
+@pytest.mark.chaos
+def test_behind_an_end_that_nobody_knows_a_new_producer_goes_on(
+    conf: dict[str, Any], group_conf: dict[str, Any], breakable_stack: lab.Stack, topic: str
+) -> None:
+    more = {"blobmsg.route": "blob", "transactional.id": topic}
+    producer = BlobProducer({**conf, **more})
+    producer.init_transactions(DEADLINE_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"one")
+    flush(producer)
+    with contextlib.ExitStack() as paused:
+        for broker in breakable_stack.brokers:
+            paused.enter_context(broker.paused())
+        with pytest.raises(KafkaException, match="new producer"):
+            producer.commit_transaction(1)
+    with BlobProducer({**conf, **more}) as successor:
+        successor.init_transactions(DEADLINE_S)
+        successor.begin_transaction()
+        successor.produce(topic, b"two")
+        successor.commit_transaction(DEADLINE_S)
+    with contextlib.suppress(KafkaException):  # fenced, or its commit was the first
+        producer.close()
+
+    # As a whole or not at all, and the successor's in any case.
+    values = [message.value() for message in _read_all(group_conf, topic)]
+    assert values in ([b"one", b"two"], [b"two"])
