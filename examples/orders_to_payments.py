@@ -12,14 +12,34 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
 from blobmsg import BlobConsumer as Consumer  # was: from confluent_kafka import Consumer
 from blobmsg import BlobProducer as Producer  # was: from confluent_kafka import Producer
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 TRANSACTION_SECONDS = 2.0
+INSIST_SECONDS = 120.0  # then a new process, with a new producer, goes on
+
+
+def insist(call: Callable[..., None], *arguments: Any) -> None:
+    """Make a call of the transaction, again while its error says that it may be made again."""
+    deadline = time.monotonic() + INSIST_SECONDS
+    while (failure := failure_of(call, *arguments)) is not None:
+        if not failure.args[0].retriable() or time.monotonic() >= deadline:
+            raise failure
+
+
+def failure_of(call: Callable[..., None], *arguments: Any) -> KafkaException | None:
+    try:
+        call(*arguments)
+    except KafkaException as failure:
+        return failure
+    return None
 
 
 class Payments:
@@ -51,8 +71,8 @@ class Payments:
             return 0
         positions = self.consumer.position(self.consumer.assignment())
         metadata = self.consumer.consumer_group_metadata()
-        self.producer.send_offsets_to_transaction(positions, metadata)
-        self.producer.commit_transaction()
+        insist(self.producer.send_offsets_to_transaction, positions, metadata)
+        insist(self.producer.commit_transaction)
         committed, self.count = self.count, 0
         return committed
 
@@ -64,7 +84,7 @@ class Payments:
         """
         if not self.count:
             return
-        self.producer.abort_transaction()
+        insist(self.producer.abort_transaction)
         self.count = 0
         for partition in self.consumer.committed(self.consumer.assignment(), 30):
             if partition.offset < 0:  # nothing committed yet
@@ -111,7 +131,7 @@ def main() -> int:
                     commit_at = time.monotonic() + TRANSACTION_SECONDS
             except KafkaException as failure:
                 print(f"aborting: {failure}", file=sys.stderr)
-                payments.drop()  # raises if another instance has fenced this one
+                payments.drop()  # raises if only a new producer helps: fenced, or an unknown end
     finally:
         producer.close()  # aborts what is open
         consumer.close()

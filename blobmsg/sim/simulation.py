@@ -57,6 +57,8 @@ _PROBES: Final = 10
 # What a report may come later than its time: polls, rounds of the notifier, scans.
 _SLACK_MS: Final = 1500
 _UPLOAD_MS: Final = (5, 40)
+# What is missing for no longer than this comes late, and no consumer may skip it.
+_MAY_BE_LATE_MS: Final = 3000
 _UPLOAD_THREADS: Final = 3
 
 
@@ -215,8 +217,9 @@ class Simulation:
             self._meet_consumer(kind, consumers[target % len(consumers)], fault.duration_ms)
         elif kind == "hide" and self.store.objects:
             key = sorted(self.store.objects)[-1 - target % len(self.store.objects)]
+            if fault.duration_ms > _MAY_BE_LATE_MS or key in self.store.hidden_until_ms:
+                self._hidden.add(key)
             self.store.hidden_until_ms[key] = self.world.now_ms + fault.duration_ms
-            self._hidden.add(key)
             self.world.note("hide", key, fault.duration_ms)
         elif kind == "retention":
             for place in self.truth.places():
@@ -275,7 +278,7 @@ class Simulation:
             )
 
     def _check_fallback(self, application: ProducerApplication) -> None:
-        """Rule 11: what goes through Kafka because the store fails has its rate."""
+        """What goes through Kafka because the store fails has its rate."""
         process = application.process
         sent_bytes = process.pipeline.counters["fallback_bytes"]
         if not sent_bytes:

@@ -23,6 +23,7 @@ _OUTAGE_S = 90.0
 _ALL_BROKERS_S = 15.0
 # Between two kills of members of one group. A group whose members die more often gets nowhere.
 _APART_S = 7.0
+_ROLES = ("writer", "reader", "transformer")
 _ZOMBIE_EVERY = 3
 _OUTAGE_EVERY = 16
 _KAFKA_EVERY = 3
@@ -94,9 +95,10 @@ def schedule(seed: int, slots: int = 2) -> Iterator[Step]:
     rng = random.Random(seed)
     kinds = [(fault, probability) for fault in STORE_FAULTS for probability in PROBABILITIES]
     number = itertools.count()
+    quiet_s = dict.fromkeys(_ROLES, _APART_S)
     while True:
         for store, probability in rng.sample(kinds, len(kinds)):
-            yield _step(rng, next(number), store, probability, slots)
+            yield _step(rng, next(number), store, probability, slots, quiet_s)
 
 
 def short_schedule(seed: int, slots: int = 2) -> list[Step]:
@@ -105,7 +107,7 @@ def short_schedule(seed: int, slots: int = 2) -> list[Step]:
     first, second = rng.sample(STORE_FAULTS, 2)
     kills = tuple(
         ChildFault(1.0, "kill", role, rng.randrange(slots))
-        for role in ("writer", "reader", "transformer")
+        for role in _ROLES
     )
     return [
         Step(0, 4.0, first, 1.0, "", 0, kills, zombie=None),
@@ -113,7 +115,15 @@ def short_schedule(seed: int, slots: int = 2) -> list[Step]:
     ]
 
 
-def _step(rng: random.Random, number: int, store: str, probability: float, slots: int) -> Step:
+def _step(
+    rng: random.Random,
+    number: int,
+    store: str,
+    probability: float,
+    slots: int,
+    quiet_s: dict[str, float],
+) -> Step:
+    """One step; for how long nothing was done to each role, when it ends, goes into `quiet_s`."""
     kafka, seconds = "", _STEP_S
     if number % _KAFKA_EVERY == _KAFKA_EVERY - 1:
         kafka = rng.choice(KAFKA_FAULTS)
@@ -122,11 +132,13 @@ def _step(rng: random.Random, number: int, store: str, probability: float, slots
     if number % _OUTAGE_EVERY == _OUTAGE_EVERY - 1:
         store, probability, seconds = rng.choice(["503", "hang", "reset"]), 1.0, _OUTAGE_S
     children: list[ChildFault] = []
-    for role in ("writer", "reader", "transformer"):
-        at_s = round(rng.uniform(0.5, 2.5), 2)
+    for role in _ROLES:
+        at_s = max(round(rng.uniform(0.5, 2.5), 2), _APART_S - quiet_s[role])
+        quiet_s[role] += seconds
         while at_s < min(seconds, 2 * _STEP_S) - 1:
             action = rng.choices(CHILD_FAULTS, weights=(6, 1, 1))[0]
             children.append(ChildFault(at_s, action, role, rng.randrange(slots)))
+            quiet_s[role] = seconds - at_s
             at_s += _APART_S + round(rng.uniform(0.1, 2), 2)
     zombie = rng.randrange(slots) if number % _ZOMBIE_EVERY == 1 else None
     return Step(
