@@ -105,10 +105,7 @@ def short_schedule(seed: int, slots: int = 2) -> list[Step]:
     """Two steps in which most happens once, for every run of the tests."""
     rng = random.Random(seed)
     first, second = rng.sample(STORE_FAULTS, 2)
-    kills = tuple(
-        ChildFault(1.0, "kill", role, rng.randrange(slots))
-        for role in _ROLES
-    )
+    kills = tuple(ChildFault(1.0, "kill", role, rng.randrange(slots)) for role in _ROLES)
     return [
         Step(0, 4.0, first, 1.0, "", 0, kills, zombie=None),
         Step(1, 4.0, second, 0.2, "pause one", rng.randrange(3), (), rng.randrange(slots)),
