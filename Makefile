@@ -35,8 +35,8 @@ NATIVE := $(wildcard blobmsg/native/*.[ch])
 # what another package asks for by an extra (coverage[toml]), and refuse it as unpinned.
 $(STAMP): requirements.lock pyproject.toml $(NATIVE)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@tools/timed packages $(BIN)/python -m pip install --quiet --no-deps --require-hashes -r requirements.lock
+	@tools/timed build $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
 lock: ## requirements.lock, requirements-lowest.lock, tests/frameworks/*.lock anew
@@ -59,10 +59,10 @@ unit: $(STAMP) ## tests that need no servers
 	$(BIN)/python -m pytest -m "not integration and not chaos and not slow" $(ARGS)
 
 parts: $(STAMP)
-	$(BIN)/blobmsg dev install $(IF_POSSIBLE)
+	@tools/timed parts $(BIN)/blobmsg dev install $(IF_POSSIBLE)
 
 frameworks: $(STAMP) # the environments of tests/frameworks, each with the packages of its lock file
-	$(BIN)/python -m tests.helpers.framework_environment $(IF_POSSIBLE)
+	@tools/timed frameworks $(BIN)/python -m tests.helpers.framework_environment $(IF_POSSIBLE)
 
 # In the order of tests/conftest.py: xdist would put files of few tests last, which are the longest ones.
 SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder

@@ -69,7 +69,6 @@ class Outcome:
     Attributes:
         plan: What was run.
         violation: "" if all rules hold.
-        digest: Of its trace.
         records: How many were taken.
         virtual_ms: How long it took in there.
         trace: What happened.
@@ -77,10 +76,17 @@ class Outcome:
 
     plan: Plan
     violation: str
-    digest: str
     records: int
     virtual_ms: int
     trace: list[tuple[Any, ...]]
+
+    @property
+    def digest(self) -> str:
+        """A hash of the trace."""
+        found = blake2b(digest_size=16)
+        for line in self.trace:
+            found.update(repr(line).encode())
+        return found.hexdigest()
 
 
 class Simulation:
@@ -574,12 +580,11 @@ def _run(plan: Plan) -> Outcome:
     except Exception as defect:  # noqa: BLE001  (whatever it is, it is what was looked for)
         violation = f"{type(defect).__name__}: {defect}"
     if simulation is None:
-        return Outcome(plan, violation, "", 0, 0, [])
+        return Outcome(plan, violation, 0, 0, [])
     world = simulation.world
     return Outcome(
         plan=plan,
         violation=violation,
-        digest=world.digest(),
         records=len(simulation.history.sent),
         virtual_ms=world.now_ms - START_MS,
         trace=world.trace,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import random
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -108,13 +107,6 @@ class World:
             self.now_ms, _, _, action = heapq.heappop(heap)
             action()
         return is_over()
-
-    def digest(self) -> str:
-        """A hash of the trace."""
-        found = blake2b(digest_size=16)
-        for line in self.trace:
-            found.update(repr(line).encode())
-        return found.hexdigest()
 
 
 class Process:

@@ -166,7 +166,7 @@ def test_a_failure_is_told_with_commands_that_repeat_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(plan: Plan) -> Outcome:
-        return Outcome(plan, "a rule is broken" if plan.records > 3 else "", "", 1, 1, [])
+        return Outcome(plan, "a rule is broken" if plan.records > 3 else "", 1, 1, [])
 
     monkeypatch.setattr(program, "run_plan", broken)
 
