@@ -16,6 +16,7 @@ from dataclasses import replace
 from blobmsg.sim.plan import Plan, dense, draw_plan
 from blobmsg.sim.simulation import run_plan
 
+_ABOUT = "CPU that a schedule of the simulation takes, with faults and without."
 _THIN = 100
 
 
@@ -34,7 +35,7 @@ def cpu_ms(plan: Plan) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(prog="python -m bench.simulation", description=_ABOUT)
     parser.add_argument("--seeds", type=int, default=200, help="how many schedules")
     parser.add_argument("--records", type=int, default=1000, help="of each schedule")
     arguments = parser.parse_args()

@@ -174,6 +174,25 @@ def conf(stack: lab.Stack, store_prefix: str) -> dict[str, Any]:
 
 
 @pytest.fixture
+def bare_environ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting comes from the environment."""
+    for name in [name for name in os.environ if name.startswith("BLOBMSG_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def dev_environ(
+    bare_environ: None,
+    stack: lab.Stack,
+    store_prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What `blobmsg dev env` says of the stack, with a store prefix of the test's own."""
+    for name, setting in stack.environ(store_prefix).items():
+        monkeypatch.setenv(name, setting)
+
+
+@pytest.fixture
 def group_conf(conf: dict[str, Any], store_prefix: str) -> dict[str, Any]:
     """Settings of a member of a group of the test's own that commits only when told to."""
     return {

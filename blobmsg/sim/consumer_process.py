@@ -286,7 +286,7 @@ class ConsumerProcess(Process):
         if self._rng.random() < self.habits.pause_share:
             self._pause()
         self._plan(self._rng.randint(1, self._patience_ms))
-        # An empty poll waits longer and longer, for what wakes it, as one with a time-out does.
+        # An empty poll waits for what wakes it, as one with a time-out does.
         self._patience_ms = _IDLE_MS
 
     def _failed(self, error: KafkaError) -> None:

@@ -56,68 +56,73 @@ def test_records_that_are_acknowledged_and_not_served_are_counted(both: Both) ->
     assert both.agree(case) == (True, 0, 0)
 
 
-@pytest.mark.parametrize("call", ["poll", "consume", "flush"])
-def test_callbacks_run_on_the_thread_that_calls(
-    readers: Both, filled: Callable[[Side], str], call: str
-) -> None:
-    """Of statistics, errors, commits and rebalances; and nowhere while nobody calls."""
+class _Threads:
+    """Callbacks that note on which threads they ran."""
 
-    def case(side: Side) -> Any:
-        ran_on: dict[str, set[str]] = {}
+    def __init__(self) -> None:
+        self.names: dict[str, set[str]] = {}
 
-        def noted(name: str) -> Callable[..., None]:
-            def callback(*_: Any) -> None:
-                ran_on.setdefault(name, set()).add(threading.current_thread().name)
+    def noting(self, callback: str) -> Callable[..., None]:
+        def ran(*_: Any) -> None:
+            self.names.setdefault(callback, set()).add(threading.current_thread().name)
 
-            return callback
+        return ran
 
-        if call == "flush":
-            callbacks = {"stats_cb": noted("statistics"), "error_cb": noted("error")}
-            client = side.producer({**_NOWHERE, **_OFTEN, **callbacks})
-            client.produce("nowhere", b"v", on_delivery=noted("delivery"))
-            wanted = {"statistics", "error"}
-        else:
-            client = side.consumer(
-                {
-                    **_OFTEN,
-                    "stats_cb": noted("statistics"),
-                    "on_commit": noted("commit"),
-                    "auto.commit.interval.ms": 100,
-                    "auto.offset.reset": "earliest",
-                }
-            )
-            client.subscribe([filled(side)], noted("assign"), noted("revoke"))
-            wanted = {"statistics", "commit", "assign"}
+    def served_by(self, call: Callable[[], Any], wanted: set[str]) -> Any:
+        """What ran while nobody served, and what another thread's calls ran until all had."""
+        time.sleep(0.3)  # events come, and nobody serves them
+        unserved = dict(self.names)
 
         def serve() -> None:
-            while wanted - ran_on.keys():
-                {
-                    "poll": lambda: client.poll(0.1),
-                    "consume": lambda: client.consume(10, 0.1),
-                    "flush": lambda: client.flush(0.1),
-                }[call]()
+            while wanted - self.names.keys():
+                call()
 
-        time.sleep(0.3)  # events come, and nobody serves them
-        unserved = dict(ran_on)
         server = threading.Thread(target=serve, name="the one that calls")
         server.start()
         server.join(60)
         is_over = not server.is_alive()
-        served_on = {name: sorted(ran_on[name]) for name in wanted}
-        if call == "flush":
-            client.purge()
-            client.flush(10)
-            closers = {"delivery"}
-        else:
-            client.close()
-            closers = {"revoke"}
-        on_main = {name: sorted(ran_on[name]) for name in closers}
-        return unserved, is_over, served_on, on_main
+        return unserved, is_over, {name: sorted(self.names[name]) for name in wanted}
 
-    unserved, is_over, served_on, closed_on = readers.agree(case)
-    assert (unserved, is_over) == ({}, True)
-    assert set(map(tuple, served_on.values())) == {("the one that calls",)}
-    assert set(map(tuple, closed_on.values())) == {("MainThread",)}
+
+def test_callbacks_of_a_producer_run_on_the_thread_that_calls(readers: Both) -> None:
+    def case(side: Side) -> Any:
+        threads = _Threads()
+        callbacks = {"stats_cb": threads.noting("statistics"), "error_cb": threads.noting("error")}
+        producer = side.producer({**_NOWHERE, **_OFTEN, **callbacks})
+        producer.produce("nowhere", b"v", on_delivery=threads.noting("delivery"))
+        served = threads.served_by(lambda: producer.flush(0.1), {"statistics", "error"})
+        producer.purge()
+        producer.flush(10)
+        return served, sorted(threads.names["delivery"])
+
+    served, delivered_on = readers.agree(case)
+    on_it = ["the one that calls"]
+    assert served == ({}, True, {"statistics": on_it, "error": on_it})
+    assert delivered_on == ["MainThread"]
+
+
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_callbacks_of_a_consumer_run_on_the_thread_that_calls(
+    readers: Both, filled: Callable[[Side], str], call: str
+) -> None:
+    def case(side: Side) -> Any:
+        threads = _Threads()
+        more = {"auto.commit.interval.ms": 100, "auto.offset.reset": "earliest"}
+        callbacks = {
+            "stats_cb": threads.noting("statistics"),
+            "on_commit": threads.noting("commit"),
+        }
+        consumer = side.consumer({**_OFTEN, **more, **callbacks})
+        consumer.subscribe([filled(side)], threads.noting("assign"), threads.noting("revoke"))
+        calls = {"poll": lambda: consumer.poll(0.1), "consume": lambda: consumer.consume(10, 0.1)}
+        served = threads.served_by(calls[call], {"statistics", "commit", "assign"})
+        consumer.close()
+        return served, sorted(threads.names["revoke"])
+
+    served, revoked_on = readers.agree(case)
+    on_it = ["the one that calls"]
+    assert served == ({}, True, {"statistics": on_it, "commit": on_it, "assign": on_it})
+    assert revoked_on == ["MainThread"]
 
 
 @pytest.mark.parametrize("callback", ["on_commit", "on_lost"])

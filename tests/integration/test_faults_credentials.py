@@ -143,27 +143,43 @@ def test_expired_credentials_are_renewed_once_and_the_request_is_repeated(
     assert [r.identity for r in proxy.requests].count(OLD) == 2
 
 
+def _with_expired(proxy: FaultProxy, conf: dict[str, Any], topic: str) -> dict[str, Any]:
+    """Store a record; behind it all credentials have expired for the clients of these settings."""
+    with BlobProducer(conf) as producer:
+        send(producer, topic, [b"stored"])
+    proxy.rule = _expired
+    return _through(proxy, conf)
+
+
+def _producers_error(conf: dict[str, Any], topic: str) -> KafkaError:
+    with BlobProducer(conf) as producer:
+        reports = send(producer, topic, [b"a", b"b"])
+    assert reports.codes == [KafkaError._AUTHENTICATION] * 2
+    first: KafkaError = reports.errors[0]
+    return first
+
+
+def _consumers_error(conf: dict[str, Any], topic: str) -> KafkaError:
+    reader = {**conf, "group.id": topic, "blobmsg.cache.memory.bytes": 0}
+    with BlobConsumer(reader) as consumer:
+        consumer.assign([partition(topic, 0, 0)])
+        error: KafkaError = next_error(consumer).error()
+    assert error.code() == KafkaError._AUTHENTICATION
+    return error
+
+
 def test_credentials_that_stay_expired_are_named_and_not_tried_for_ever(
     blob_conf: dict[str, Any], proxy: FaultProxy, credentials: CredentialsFile, topic: str
 ) -> None:
     del credentials  # they stay as they are
-    with BlobProducer(blob_conf) as producer:
-        send(producer, topic, [b"stored"])
-    proxy.rule = _expired
-    through = _through(proxy, blob_conf)
+    through = _with_expired(proxy, blob_conf, topic)
 
-    with BlobProducer(through) as producer:
-        reports = send(producer, topic, [b"a", b"b"])
-    assert reports.codes == [KafkaError._AUTHENTICATION] * 2
-    _assert_says_who(reports.errors[0])
+    error = _producers_error(through, topic)
+    _assert_says_who(error)
     assert len(proxy.requests) == 2  # once, and once more with what the SDK has now
 
-    reader = {**through, "group.id": topic, "blobmsg.cache.memory.bytes": 0}
-    with BlobConsumer(reader) as consumer:
-        consumer.assign([partition(topic, 0, 0)])
-        message = next_error(consumer)
-    assert message.error().code() == KafkaError._AUTHENTICATION
-    _assert_says_who(message.error())
+    error = _consumers_error(through, topic)
+    _assert_says_who(error)
 
 
 def _assert_says_who(error: KafkaError, source: str = "shared-credentials-file") -> None:
@@ -191,25 +207,16 @@ def test_of_credentials_with_an_end_the_error_says_when_it_was(
     end = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(hours=hours)
     process.answer(OLD, "expired", end)
     says_when = f"valid until {end:%Y-%m-%d %H:%M:%S} UTC"
-    with BlobProducer(blob_conf) as producer:
-        send(producer, topic, [b"stored"])
-    proxy.rule = _expired
-    through = _through(proxy, blob_conf)
+    through = _with_expired(proxy, blob_conf, topic)
 
-    with BlobProducer(through) as producer:
-        reports = send(producer, topic, [b"a", b"b"])
-    assert reports.codes == [KafkaError._AUTHENTICATION] * 2
-    _assert_says_who(reports.errors[0], "custom-process")
-    assert says_when in str(reports.errors[0])
+    error = _producers_error(through, topic)
+    _assert_says_who(error, "custom-process")
+    assert says_when in str(error)
     assert len(proxy.requests) == requests
 
-    reader = {**through, "group.id": topic, "blobmsg.cache.memory.bytes": 0}
-    with BlobConsumer(reader) as consumer:
-        consumer.assign([partition(topic, 0, 0)])
-        message = next_error(consumer)
-    assert message.error().code() == KafkaError._AUTHENTICATION
-    _assert_says_who(message.error(), "custom-process")
-    assert says_when in str(message.error())
+    error = _consumers_error(through, topic)
+    _assert_says_who(error, "custom-process")
+    assert says_when in str(error)
 
 
 def test_uploads_whose_credentials_expire_together_renew_them_once(

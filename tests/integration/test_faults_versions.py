@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -49,19 +48,15 @@ def test_a_committed_place_of_a_later_version_is_refused_and_a_known_one_heals(
         assert [m.value() for m in read(consumer, 3)] == [b"17", b"18", b"19"]
 
 
+@pytest.mark.usefixtures("dev_environ")
 def test_an_object_of_a_later_version_is_not_inspected_but_named(
     conf: dict[str, Any],
     stack: lab.Stack,
     store_prefix: str,
     topic: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # Consumers never read what stands at an object's end: their notifications say where to look.
-    for name in [name for name in os.environ if name.startswith("BLOBMSG_")]:
-        monkeypatch.delenv(name)
-    for name, setting in stack.environ(store_prefix).items():
-        monkeypatch.setenv(name, setting)
     with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
         send(producer, topic, [b"value"])
     client = stack.s3_client()

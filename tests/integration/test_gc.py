@@ -17,16 +17,14 @@ WRITER = "0123456789abcdef" * 2
 
 
 @pytest.mark.timeout(300)  # for 1,200 PUTs on a busy machine
+@pytest.mark.usefixtures("dev_environ")
 def test_expired_objects_go_and_what_is_in_use_is_read_as_before(
     conf: dict[str, Any],
     stack: lab.Stack,
     store_prefix: str,
     topic: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    for name, value in stack.environ(store_prefix).items():
-        monkeypatch.setenv(name, value)
     with BlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
         send(producer, topic, [b"value"])
     client = stack.s3_client()
@@ -47,14 +45,10 @@ def test_expired_objects_go_and_what_is_in_use_is_read_as_before(
         assert [message.value() for message in read(consumer, 1)] == [b"value"]
 
 
+@pytest.mark.usefixtures("dev_environ")
 def test_a_store_that_refuses_is_told_without_a_traceback(
-    stack: lab.Stack,
-    store_prefix: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in stack.environ(store_prefix).items():
-        monkeypatch.setenv(name, value)
     monkeypatch.setenv("BLOBMSG_S3_SECRET_ACCESS_KEY", "wrong")
 
     assert main(["gc", "--expired"]) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,16 +33,12 @@ KEY = f"default/3/forever/az1/{WRITER}-7"
 
 @pytest.fixture
 def topic(
+    dev_environ: None,
     stack: lab.Stack,
     store_prefix: str,
     make_topic: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> str:
     """A topic with a notification of an object in the store, then a plain record."""
-    for name in [name for name in os.environ if name.startswith("BLOBMSG_")]:
-        monkeypatch.delenv(name)
-    for name, setting in stack.environ(store_prefix).items():
-        monkeypatch.setenv(name, setting)
     topic = make_topic()
     columns = Columns(keys=[b"k"], values=[b"v"], timestamps_ms=[1], headers=None)
     producer_id = bytes.fromhex(WRITER)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +29,12 @@ _NOTIFICATION: Any = [(HEADER_NAME, HEADER_VALUE)]
 
 
 @pytest.fixture(autouse=True)
-def _environment(stack: lab.Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+def _environment(
+    bare_environ: None,
+    stack: lab.Stack,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Brokers, and no store: nothing may ask it."""
-    for name in [name for name in os.environ if name.startswith("BLOBMSG_")]:
-        monkeypatch.delenv(name)
     monkeypatch.setenv("BLOBMSG_DEV_BOOTSTRAP", stack.bootstrap_servers)
 
 
