@@ -60,7 +60,13 @@ def ask(question: Callable[[float], _T], timeout_s: float) -> _T:
     is_number = isinstance(timeout_s, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
     if not is_number or threading.current_thread() is not threading.main_thread():
         return question(timeout_s)
-    return insist(question, timeout_s, lambda error: error.code() in _NO_ANSWER, passing=_MOVED)
+    return insist(
+        question,
+        timeout_s,
+        lambda error: error.code() in _NO_ANSWER,
+        passing=_MOVED,
+        monotonic_s=time.monotonic,
+    )
 
 
 def insist(
@@ -70,6 +76,7 @@ def insist(
     most_s: float = math.inf,
     *,
     passing: frozenset[int] = frozenset(),
+    monotonic_s: Callable[[], float],
 ) -> _T:
     """Ask with growing patience until there is an answer, or the time is over.
 
@@ -79,13 +86,14 @@ def insist(
         is_no_answer: Whether an error that took its time is worth another attempt.
         most_s: The longest attempt.
         passing: Codes of errors that come at once and pass soon.
+        monotonic_s: Time.
 
     Raises:
         KafkaException: What the last attempt has raised.
     """
-    started = time.monotonic()
+    started = monotonic_s()
     while True:
-        began = time.monotonic()
+        began = monotonic_s()
         patience_s = min(most_s, max(_FIRST_S, began - started))
         if 0 <= timeout_s <= began - started + patience_s:
             return question(max(0.0, timeout_s - (began - started)))
@@ -96,6 +104,6 @@ def insist(
                 time.sleep(_LOOKS_FOR_IT_S)
                 continue
             # One that comes before its time is no matter of patience.
-            waited_s = time.monotonic() - began
+            waited_s = monotonic_s() - began
             if not is_no_answer(failure.args[0]) or waited_s < patience_s / 2:
                 raise

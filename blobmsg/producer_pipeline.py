@@ -101,6 +101,10 @@ class ProducerPipeline:
         name: For thread names and log lines.
         producer_id: 16 bytes, unique to this producer.
         make_uploader: Takes `Uploader`'s arguments.
+        make_job_thread: Takes `JobThread`'s arguments.
+        news: What callers wait for; None: one of its own.
+        wake: What the notifier thread waits for; None: one of its own.
+        monotonic_s: The time in which they wait.
 
     Attributes:
         inner: For the notifier thread; gone once the pipeline has stopped.
@@ -108,6 +112,7 @@ class ProducerPipeline:
         reports: What `poll`, `flush` and `close` tell the user.
         upload_results: Tells the core what came of uploads.
         log: For what the user should know.
+        monotonic_s: The time in which callers wait.
     """
 
     def __init__(
@@ -123,9 +128,14 @@ class ProducerPipeline:
         name: str,
         producer_id: bytes,
         make_uploader: Callable[..., Uploader] = Uploader,
+        make_job_thread: Callable[..., JobThread] = JobThread,
+        news: News | None = None,
+        wake: Wakeup | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.inner = inner
         self._clock = clock
+        self.monotonic_s = monotonic_s
         self._name = name
         self._core = create_producer_core(settings, view, producer_id)
         self._idle_s = _IDLE_S
@@ -134,13 +144,13 @@ class ProducerPipeline:
             self._idle_s = min(_IDLE_S, max(_LEAST_IDLE_S, half_s))
         self._memory = self._core.memory
         self._core_lock = CoreLock()
-        self._news = News()  # of memory and reports
+        self._news = news or News()  # of memory and reports
         self._is_seal_due = False  # of everything; asked for, not yet done
         self._deferred: deque[tuple[str, WaitingRecord]] = deque()  # came inside of the core
-        self._wake = Wakeup()
-        self._jobs = JobThread(self._run, f"{name}-sealer")
+        self._wake = wake or Wakeup()
+        self._jobs = make_job_thread(self._run, f"{name}-sealer")
         # Handlers of log lines are the user's: they may wait for whom the sealer must not wait.
-        self._log_lines = JobThread(self._run, f"{name}-log")
+        self._log_lines = make_job_thread(self._run, f"{name}-log")
         self._purges: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_stopping = False
         self.inner_call: InnerCall | None = None  # the last one
@@ -439,11 +449,6 @@ class ProducerPipeline:
             return 0.0 if is_more_overdue else min(self._idle_s, wait_s)
         return None
 
-    def do_jobs(self) -> None:
-        """Do what the threads for it would, when they were not started (`blobmsg.sim`)."""
-        self._jobs.do_all()
-        self._log_lines.do_all()
-
     def read_topics(self) -> float:
         """See `ProducerTopics.read_due`."""
         return self._producer_topics.read_due()
@@ -495,7 +500,7 @@ class ProducerPipeline:
         """
         if self.is_own_thread():
             return 0
-        deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
+        deadline = None if timeout_s < 0 else self.monotonic_s() + timeout_s
         with self._news.listening() as news:
             while True:
                 served = self._serve_reports()
@@ -505,7 +510,7 @@ class ProducerPipeline:
                     self._raise_defect()
                 if served:
                     return served
-                remaining = None if deadline is None else deadline - time.monotonic()
+                remaining = None if deadline is None else deadline - self.monotonic_s()
                 if remaining is not None and remaining <= 0:
                     return 0
                 wait_without(self._core_lock.lock, partial(news.wait, remaining))
@@ -530,7 +535,7 @@ class ProducerPipeline:
         if self.is_own_thread():
             self._request_seal()
             return self.undelivered
-        deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
+        deadline = None if timeout_s < 0 else self.monotonic_s() + timeout_s
         is_first = True
         with self._news.listening() as news:
             while True:
@@ -549,7 +554,7 @@ class ProducerPipeline:
                     if is_first or (is_settled and self._has_unsealed()):
                         is_first = False
                         self._request_seal()
-                remaining_s = None if deadline is None else deadline - time.monotonic()
+                remaining_s = None if deadline is None else deadline - self.monotonic_s()
                 if remaining_s is not None and remaining_s <= 0:
                     return remaining
                 wait_without(self._core_lock.lock, partial(news.wait, remaining_s))
@@ -628,16 +633,20 @@ class ProducerPipeline:
         Raises:
             RuntimeError: Nobody makes it any more, for the producer has been closed.
         """
-        deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
+        deadline = None if timeout_s < 0 else self.monotonic_s() + timeout_s
         while not call.is_over:
-            rest_s = _IDLE_S if deadline is None else deadline - time.monotonic()
+            rest_s = _IDLE_S if deadline is None else deadline - self.monotonic_s()
             if rest_s <= 0:
                 return False
-            if not self._notifier_thread.is_alive() and not call.is_over:
+            if self._has_notifier_ended() and not call.is_over:
                 self._raise_defect()
                 raise RuntimeError("Producer has been closed")
             self.wait_for_news(min(rest_s, _IDLE_S), lambda: call.is_over)
         return True
+
+    def _has_notifier_ended(self) -> bool:
+        thread = self._notifier_thread
+        return thread.ident is not None and not thread.is_alive()
 
     def wait_for_news(self, timeout_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
         """Wait for anything to change, at most so long; not at all when it is over by then."""
@@ -647,8 +656,8 @@ class ProducerPipeline:
 
     def await_answers(self, timeout_s: float) -> None:
         """Let Kafka answer what it was sent. On the notifier thread."""
-        deadline = time.monotonic() + timeout_s
-        while self._outbox.in_flight and time.monotonic() < deadline:
+        deadline = self.monotonic_s() + timeout_s
+        while self._outbox.in_flight and self.monotonic_s() < deadline:
             self._serve_inner(self.inner.flush, _FLUSH_SLICE_S)
 
     def decide(self, decision: Callable[[ProducerCore, ProducerTopics], None]) -> None:

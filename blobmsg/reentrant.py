@@ -124,13 +124,6 @@ class JobThread:
         self._jobs.put(lambda: done.put(None))
         wait_done(done, self._thread)
 
-    def do_all(self) -> None:
-        """Do the jobs that are there, on this thread, in place of one that was not started."""
-        while not self._jobs.empty():
-            job = self._jobs.get()
-            if job is not None:
-                job()
-
     def stop(self) -> None:
         """Let it end after the jobs it was given."""
         self._jobs.put(None)

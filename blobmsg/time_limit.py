@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["TimeLimit"]
 
@@ -12,18 +16,20 @@ class TimeLimit:
 
     Args:
         timeout_s: Seconds from now on; negative: no limit.
+        monotonic_s: Time.
 
     Threads: any.
     """
 
-    __slots__ = ("_deadline",)
+    __slots__ = ("_deadline", "_monotonic_s")
 
-    def __init__(self, timeout_s: float) -> None:
-        self._deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
+    def __init__(self, timeout_s: float, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic_s = monotonic_s
+        self._deadline = None if timeout_s < 0 else monotonic_s() + timeout_s
 
     def rest_s(self) -> float:
         """What is left, in seconds; negative: no limit."""
-        return -1.0 if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        return -1.0 if self._deadline is None else max(0.0, self._deadline - self._monotonic_s())
 
     @property
     def is_over(self) -> bool:

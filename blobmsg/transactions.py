@@ -93,7 +93,7 @@ class Transactions:
 
     def init(self, timeout_s: float) -> None:
         """Fence all other producers of this id; end what they have left."""
-        self._do(_INIT, partial(self._init, TimeLimit(timeout_s)))
+        self._do(_INIT, partial(self._init, self._limit_of(timeout_s)))
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -126,7 +126,7 @@ class Transactions:
         A commit under way is resumed, else all is aborted. What fails is logged: Kafka aborts by
         itself when `transaction.timeout.ms` is over.
         """
-        limit = TimeLimit(timeout_s)
+        limit = self._limit_of(timeout_s)
         while self._is_doing_elsewhere() and not limit.is_over:
             self._pipeline.wait_for_news(min(_LOOK_S, limit.rest_s()))
         if self._state is TransactionState.CLOSED or self._pipeline.is_fatal or self._doing:
@@ -145,7 +145,10 @@ class Transactions:
         return self._doing is not None and self._doing[1] != threading.get_ident()
 
     def _limit(self, timeout_s: float) -> TimeLimit:
-        return TimeLimit(self._timeout_s if timeout_s < 0 else timeout_s)
+        return self._limit_of(self._timeout_s if timeout_s < 0 else timeout_s)
+
+    def _limit_of(self, timeout_s: float) -> TimeLimit:
+        return TimeLimit(timeout_s, self._pipeline.monotonic_s)
 
     def _do(self, name: str, body: Callable[[], None]) -> None:
         """Make a call, unless one is made."""
@@ -170,7 +173,7 @@ class Transactions:
             self._call(_INIT, self._pipeline.inner.init_transactions, limit)
 
     def _begin(self) -> None:
-        self._has_ended(_BEGIN, TimeLimit(self._timeout_s))
+        self._has_ended(_BEGIN, self._limit_of(self._timeout_s))
         self._pipeline.inner.begin_transaction()  # decides by itself, asks no broker
         self._pipeline.decide(decide_begin)
 
@@ -214,7 +217,7 @@ class Transactions:
         self._pipeline.serve(0)
 
     def _abort_inner(self, patience_s: float) -> None:
-        limit = TimeLimit(patience_s)
+        limit = self._limit_of(patience_s)
         if self._state in (*_DELIVERING, TransactionState.ABORTING):
             self._pipeline.decide_here(decide_drop)
             self._pipeline.purge_queued()
@@ -290,7 +293,8 @@ class Transactions:
             made = self._pipeline.inner_call
             return error.retriable() and made is not None and made.is_over
 
-        insist(attempt, limit.rest_s(), is_no_answer, _MOST_S)
+        now_s = self._pipeline.monotonic_s
+        insist(attempt, limit.rest_s(), is_no_answer, _MOST_S, monotonic_s=now_s)
 
     def _has_ended(self, name: str, limit: TimeLimit) -> bool:
         """Wait for a call that an interrupt has left alone.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from blobmsg.sim.fiber import in_fiber, sleep
 from blobmsg.sim.partition_log import SentMessage
 
 if TYPE_CHECKING:
@@ -145,14 +146,16 @@ class InnerProducer:
         self._messages += 1
         self._lingering.setdefault((topic, partition), []).append(queued)
 
-    def flush(self, _timeout_s: float = -1) -> int:
-        """End the lingering, and serve what is due; never waits."""
+    def flush(self, timeout_s: float = -1) -> int:
+        """End the lingering, and serve what is due; waits in a fiber only, but not without end."""
         lingering, self._lingering = self._lingering, {}
         for place, queued in lingering.items():
             batch = _Batch(place, queued)
             self._batches.append(batch)
             self._watch(batch)
             self._send(batch)
+        if self._messages and not self._due and timeout_s > 0 and in_fiber():
+            sleep(self._process, timeout_s)
         return self.poll(0)
 
     def poll(self, _timeout_s: float = -1) -> int:
@@ -176,16 +179,16 @@ class InnerProducer:
                 self._needs_bump |= batch.was_sent
                 self._fail(batch, KafkaError(code))
 
-    def init_transactions(self, _timeout_s: float = -1) -> None:
+    def init_transactions(self, timeout_s: float = -1) -> None:
         """Get an identity; other producers of this id are fenced."""
         self._check_fatal()
-        fault = self._network.call_fault()
-        if fault != "lost before":
-            self._identity = self._broker.init_producer(
-                self._transactional_id, self._transaction_timeout_ms
-            )
-        if fault:
-            raise _timed_out()
+        self._ask(timeout_s, self._get_identity)
+
+    def _get_identity(self) -> int:
+        self._identity = self._broker.init_producer(
+            self._transactional_id, self._transaction_timeout_ms
+        )
+        return 0
 
     def begin_transaction(self) -> None:
         """Open a transaction."""
@@ -197,31 +200,28 @@ class InnerProducer:
         self.is_in_transaction = True
 
     def send_offsets_to_transaction(
-        self, offsets: Iterable[Any], group_metadata: Any, _timeout_s: float = -1
+        self, offsets: Iterable[Any], group_metadata: Any, timeout_s: float = -1
     ) -> None:
         """Add positions; `group_metadata` is group, member and generation."""
         self._check_fatal()
-        fault = self._network.call_fault()
         group, member, generation = group_metadata
         self._has_asked = True
-        if fault != "lost before" and self._identity is not None:
-            code = self._broker.add_offsets(
-                self._identity,
-                group,
-                (member, generation),
-                [((o.topic, o.partition), o.offset, o.metadata or "") for o in offsets],
-            )
-            self._judge(code)
-        if fault:
-            raise _timed_out()
+        identity = self._identity
+        if identity is None:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        added = [((o.topic, o.partition), o.offset, o.metadata or "") for o in offsets]
+        self._ask(
+            timeout_s,
+            lambda: self._broker.add_offsets(identity, group, (member, generation), added),
+        )
 
-    def commit_transaction(self, _timeout_s: float = -1) -> None:
+    def commit_transaction(self, timeout_s: float = -1) -> None:
         """Commit; everything has been delivered."""
-        self._end(is_commit=True)
+        self._end(timeout_s, is_commit=True)
 
-    def abort_transaction(self, _timeout_s: float = -1) -> None:
+    def abort_transaction(self, timeout_s: float = -1) -> None:
         """Abort."""
-        self._end(is_commit=False)
+        self._end(timeout_s, is_commit=False)
 
     def list_topics(self, _topic: str | None = None, _timeout_s: float = -1) -> None:
         """Nobody asks: topics are read through the simulation's directory."""
@@ -231,21 +231,39 @@ class InnerProducer:
 
     # --- transactions ---------------------------------------------------------------------------
 
-    def _end(self, *, is_commit: bool) -> None:
+    def _ask(self, timeout_s: float, answer: Callable[[], int]) -> None:
+        """Have the coordinator do something; it takes its time for those who may wait.
+
+        Raises:
+            KafkaException: There was no answer, and nobody knows whether it was done; or it is an
+                error.
+        """
+        fault = self._network.call_fault()
+        self._let_pass(self._network.delay_ms() / 1000)
+        code = 0 if fault == "lost before" else answer()
+        self._let_pass(max(0.0, timeout_s) if fault else self._network.delay_ms() / 1000)
+        if fault:
+            raise _timed_out()
+        self._judge(code)
+
+    def _let_pass(self, duration_s: float) -> None:
+        if in_fiber():
+            sleep(self._process, duration_s)
+
+    def _end(self, timeout_s: float, *, is_commit: bool) -> None:
         self._check_fatal()
         if is_commit and self.abortable is not None:
             raise KafkaException(self.abortable)
-        if self._identity is None or not self.is_in_transaction:
+        identity = self._identity
+        if identity is None or not self.is_in_transaction:
             raise KafkaException(KafkaError(KafkaError._STATE))
         if not is_commit:
             self.purge()
             self.poll(0)
         if self._has_asked:  # else no broker knows of it, and librdkafka asks none
-            fault = self._network.call_fault()
-            if fault != "lost before":
-                self._judge(self._broker.end_transaction(self._identity, is_commit=is_commit))
-            if fault:
-                raise _timed_out()
+            self._ask(
+                timeout_s, lambda: self._broker.end_transaction(identity, is_commit=is_commit)
+            )
         self.is_in_transaction = self._has_asked = False
         if not is_commit and (self.abortable is not None or self._needs_bump):
             # As librdkafka: what is still on the wire must not join the next transaction.

@@ -1,8 +1,6 @@
 """The applications that produce: plain ones, and ones with transactions.
 
 Decide what an application decides: what to produce, when to poll, when to flush, commit and abort.
-What a transaction's calls do is `transactions`' and the core's; here they only come one event at a
-time, for nobody in a simulation may wait.
 """
 
 from __future__ import annotations
@@ -12,18 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException
 
-from blobmsg.core.transaction import CommitStep
-from blobmsg.producer_pipeline import InnerCall
+from blobmsg.sim.fiber import sleep, start_fiber
 from blobmsg.sim.history import Sent, SimTransaction
-from blobmsg.transactions import (
-    decide_begin,
-    decide_commit,
-    decide_drop,
-    decide_end,
-    decide_ended,
-    decide_failed,
-    decide_time,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +24,10 @@ __all__ = ["ProducerApplication", "TransactionalApplication"]
 
 # Half of the longest time between two polls, which a report may have to wait for.
 _SLOWEST_MS: Final = 200
+# Of transactions that could be committed.
+_ABORTED_SHARE: Final = 0.2
+# What a commit says that Kafka was asked for and has not answered.
+_NOBODY_KNOWS: Final = "nobody knows"
 
 
 class ProducerApplication:
@@ -169,8 +161,6 @@ class TransactionalApplication(ProducerApplication):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._is_lost = False
-        self._in_this = 0
-        self._step: Callable[[], None] = self._init
         super().__init__(*arguments, **options)
 
     @property
@@ -183,124 +173,86 @@ class TransactionalApplication(ProducerApplication):
         return self._is_lost or (self.left == 0 and self.transaction is None)
 
     def _turn(self) -> None:
-        if self.process.pipeline.is_fatal and not self._is_lost:
-            # Fenced: whoever has done it has ended the transaction.
+        start_fiber(self._live)
+
+    def _live(self) -> None:
+        self._unless_fenced(self._produce_all)
+        while not self.is_done:
+            self._unless_fenced(self.process.poll)
+            self._pause()
+
+    def _produce_all(self) -> None:
+        self._insist(self.process.transactions.init)
+        while self._left:
+            self._transact()
+
+    def _unless_fenced(self, do: Callable[[], object]) -> None:
+        try:
+            do()
+        except KafkaException as failure:
+            if not failure.args[0].fatal():
+                raise
+            # Whoever has fenced it has ended the transaction.
             self._is_lost = True
             self.process.world.note("lost", self.process.name)
-        try:
-            self.process.poll()
-            if self._is_lost:
-                self.process.flush()
-            else:
-                self._step()
-        except KafkaException as failure:
-            self._failed(failure)
-        if not self.is_done:
-            self.process.after(self._rng.randint(1, 2 * self._pace_ms), self._turn)
 
-    def _failed(self, failure: KafkaException) -> None:
-        error = failure.args[0]
-        self.process.world.note("transaction", self.process.name, error.name())
-        if error.txn_requires_abort():
-            self._step = self._drop
+    def _pause(self) -> None:
+        sleep(self.process, self._rng.randint(1, 2 * self._pace_ms) / 1000)
 
-    def _call(self, name: str, make: Callable[[], object], done: Callable[[], None]) -> None:
-        """Have the notifier thread make a call, as `Transactions` does; again if it may pass."""
-        again = self._step
-        call = InnerCall(name, make)
-        self.process.pipeline.make(call)
-        self.process.touch()
-
-        def look() -> None:
-            if not call.is_over:
-                return
-            call.is_heard = True
-            self._step = again
-            if call.failure is not None:
-                raise call.failure
-            done()
-
-        self._step = look
-
-    def _init(self) -> None:
-        self._call(
-            "init_transactions",
-            self.process.inner.init_transactions,
-            partial(self._next, self._begin),
-        )
-
-    def _next(self, step: Callable[[], None]) -> None:
-        self._step = step
-
-    def _begin(self) -> None:
-        self.process.inner.begin_transaction()
-        self.process.pipeline.decide_here(decide_begin)
+    def _transact(self) -> None:
+        self.process.transactions.begin()
         self.transaction = SimTransaction(f"{self.process.name}#{self._number}")
         self._history.transactions.append(self.transaction)
-        self._in_this = self._rng.randint(1, 30 * self._plan.density)
-        self._step = self._fill
-
-    def _fill(self) -> None:
-        before = self.left
-        taken = self.produce_some(min(self._in_this, self._rng.randint(1, 10 * self._plan.density)))
-        self._in_this -= before - self.left
-        if not self.process.pipeline.transaction.is_running:
-            self._step = self._drop
-        elif self._in_this <= 0 or self.left == 0:
-            self._step = self._drop if self._rng.random() < 0.2 else self._deliver
-        elif not taken and self.pending is None:
-            self._step = self._drop  # nothing is taken any more
-
-    def _deliver(self) -> None:
-        """A commit, until all is delivered."""
-        pipeline = self.process.pipeline
-        transaction = pipeline.transaction
-        pipeline.decide_here(decide_commit)
-        pipeline.decide_here(partial(decide_time, self.process.now_ms()))
-        step = transaction.commit_step(self.process.flush())
-        if step is CommitStep.ABORT:
-            self._step = self._drop
-        elif step is CommitStep.END:
-            self._step = self._end
-
-    def _end(self) -> None:
-        if self.transaction is not None:
-            self.transaction.outcome = "unknown"
-        self._call("commit_transaction", self._commit_inner, partial(self._ended, "committed"))
-
-    def _commit_inner(self) -> None:
-        pipeline = self.process.pipeline
-        pipeline.decide_here(decide_end)
         try:
-            self.process.inner.commit_transaction()
+            if self._fill() and self._rng.random() >= _ABORTED_SHARE:
+                self._commit(self.transaction)
+                return
         except KafkaException as failure:
-            if failure.args[0].txn_requires_abort():
-                pipeline.decide_here(decide_failed)
-            raise
-        pipeline.decide_here(decide_ended)
+            if not failure.args[0].txn_requires_abort():
+                raise
+        self._abort(self.transaction)
 
-    def _drop(self) -> None:
-        """An abort: what is not sent is dropped, what was sent is answered, then Kafka forgets."""
-        self._call("abort_transaction", self._abort_inner, self._aborted)
+    def _fill(self) -> bool:
+        """Produce what belongs to this transaction; False: nothing is taken any more."""
+        wanted = min(self._left, self._rng.randint(1, 30 * self._plan.density))
+        until = self._left - wanted
+        while self._left > until:
+            self._pause()
+            self.process.poll()
+            some = self._rng.randint(1, 10 * self._plan.density)
+            if not self.produce_some(min(self._left - until, some)) and self.pending is None:
+                return False
+        return True
 
-    def _abort_inner(self) -> None:
-        pipeline = self.process.pipeline
-        pipeline.decide_here(decide_drop)
-        pipeline.purge_queued()
-        self.process.inner.abort_transaction()
-        pipeline.decide_here(decide_ended)
+    def _commit(self, transaction: SimTransaction) -> None:
+        transaction.outcome = "unknown"
+        self._insist(self.process.transactions.commit)
+        self._ended(transaction, "committed")
 
-    def _aborted(self) -> None:
-        # An abort behind a commit without an answer may come after Kafka has committed.
-        was_committing = self.transaction is not None and self.transaction.outcome == "unknown"
-        self._ended("unknown" if was_committing else "aborted")
+    def _abort(self, transaction: SimTransaction) -> None:
+        """What is not sent is dropped, what was sent is answered, then Kafka forgets."""
+        self._insist(self.process.transactions.abort)
+        # Behind a commit without an answer Kafka may have committed.
+        self._ended(transaction, "unknown" if self._was_unanswered else "aborted")
 
-    def _ended(self, outcome: str) -> None:
-        if self.transaction is not None:
-            self.transaction.outcome = outcome
-            self.process.world.note("ended", self.transaction.name, outcome)
+    def _insist(self, call: Callable[[float], None]) -> None:
+        """Make a call again and again while it may be made again."""
+        self._was_unanswered = False
+        while True:
+            timeout_s = self._rng.choice((-1.0, 0.0, 0.5, 3.0))
+            try:
+                call(timeout_s)
+            except KafkaException as failure:
+                error = failure.args[0]
+                self.process.world.note("transaction", self.process.name, error.name())
+                self._was_unanswered |= _NOBODY_KNOWS in error.str()
+                if not error.retriable():
+                    raise
+                self._pause()
+            else:
+                return
+
+    def _ended(self, transaction: SimTransaction, outcome: str) -> None:
+        transaction.outcome = outcome
+        self.process.world.note("ended", transaction.name, outcome)
         self.transaction = None
-        self._step = self._begin if self.left else self._rest
-
-    def _rest(self) -> None:
-        """All is produced."""

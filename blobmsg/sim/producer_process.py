@@ -14,10 +14,13 @@ from confluent_kafka import KafkaError, KafkaException
 from blobmsg.format.object_key import retention_class
 from blobmsg.inner_config import TimeBudget
 from blobmsg.producer_pipeline import ProducerPipeline
+from blobmsg.reentrant import Wakeup
+from blobmsg.sim.fiber import VirtualJobThread, VirtualNews, start_fiber
 from blobmsg.sim.inner_producer import InnerProducer
 from blobmsg.sim.virtual_store import StoreRequests
 from blobmsg.sim.world import Process
 from blobmsg.topic_directory import TopicFacts, UnknownTopic
+from blobmsg.transactions import Transactions
 from blobmsg.uploader import Uploader
 
 if TYPE_CHECKING:
@@ -63,6 +66,7 @@ class ProducerProcess(Process):
 
     Attributes:
         pipeline: The production code.
+        transactions: The production code; for fibers.
         inner: What it holds as stock's producer.
     """
 
@@ -83,6 +87,7 @@ class ProducerProcess(Process):
         self._network = network
         self._known: set[str] = set()
         self._planned_ms: int | None = None
+        self._is_calling = False  # the notifier waits for a call of its inner producer
         requests = StoreRequests(store, self)
         self.inner = InnerProducer(
             self,
@@ -107,7 +112,12 @@ class ProducerProcess(Process):
             name=name,
             producer_id=producer_id,
             make_uploader=partial(VirtualUploader, self, requests),
+            make_job_thread=partial(VirtualJobThread, self),
+            news=VirtualNews(self),
+            wake=_Touch(self),
+            monotonic_s=self.monotonic_s,
         )
+        self.transactions = Transactions(self.pipeline, self, view.transaction_timeout_ms / 1000)
 
     # --- what an application calls --------------------------------------------------------------
 
@@ -137,19 +147,15 @@ class ProducerProcess(Process):
                 topic, key, value, partition, timestamp_ms, headers, callback, payload_bytes
             )
         finally:
-            self.pipeline.do_jobs()
             self.touch()
 
     def poll(self) -> int:
         """As `BlobProducer.poll(0)`."""
-        served = self.pipeline.serve(0)
-        self.pipeline.do_jobs()
-        return served
+        return self.pipeline.serve(0)
 
     def flush(self) -> int:
         """As `BlobProducer.flush(0)`."""
         remaining = self.pipeline.flush(0)
-        self.pipeline.do_jobs()
         self.touch()
         return remaining
 
@@ -166,12 +172,21 @@ class ProducerProcess(Process):
             self.after(delay_ms, partial(self._round, at_ms))
 
     def _round(self, planned_ms: int) -> None:
-        if planned_ms != self._planned_ms:
+        if planned_ms != self._planned_ms or self._is_calling:
             return  # an earlier one was planned meanwhile
+        call = self.pipeline.inner_call
+        if call is None or call.is_over:
+            self._notify()
+        else:
+            self._is_calling = True
+            start_fiber(self._notify)
+
+    def _notify(self) -> None:
         self._planned_ms = None
-        self.pipeline.do_jobs()
         wait_s = self.pipeline.notify()
-        self.pipeline.do_jobs()
+        if self._is_calling:
+            self._is_calling = False
+            self._planned_ms = None  # what was planned meanwhile has not come
         if wait_s is None:
             self._plan(_BUSY_MS)
         elif wait_s > 0.15:  # it only idles
@@ -181,9 +196,16 @@ class ProducerProcess(Process):
 
     def _read_topics(self) -> None:
         wait_s = self.pipeline.read_topics()
-        self.pipeline.do_jobs()
         self.touch()
         self.after(max(self._network.delay_ms(), int(wait_s * 1000)), self._read_topics)
+
+
+class _Touch(Wakeup):
+    """Stands for the notifier thread's `Wakeup`."""
+
+    def __init__(self, process: ProducerProcess) -> None:
+        super().__init__()
+        self.set = process.touch  # type: ignore[method-assign]
 
 
 class _Directory:

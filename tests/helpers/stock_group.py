@@ -267,6 +267,7 @@ class StockGroupHistory:
             _PATIENCE_S,
             lambda _: False,
             passing=_COORDINATOR_MOVES,
+            monotonic_s=time.monotonic,
         )
         return [(answer.offset, answer.metadata or "") for answer in answers]
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gc
 import logging
 import threading
-import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +24,8 @@ KEY = ("topic", 0)
 class SilentKafka:
     """A consumer whose questions take all the time that they are given, on a clock of its own."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now_s = 1000.0
-        monkeypatch.setattr(time, "monotonic", lambda: self.now_s)
 
     def committed(self, partitions: list[Any], timeout: float) -> list[Any]:
         del partitions
@@ -35,7 +33,7 @@ class SilentKafka:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
-def _commits(inner: Any) -> Commits:
+def _commits(inner: SilentKafka) -> Commits:
     core = Debatcher(
         prefetch_max_bytes=1, fetch_slots=1, max_section_bytes=1, gather_ms=0,
         skips_missing=False, skips_expired=False,
@@ -43,14 +41,13 @@ def _commits(inner: Any) -> Commits:
     return Commits(
         inner, core, Handout(core), KafkaView.parse({}),
         lock=threading.RLock(), log=RareLog(logging.getLogger("test").warning),
+        monotonic_s=lambda: inner.now_s,
     )  # fmt: skip
 
 
-def test_what_is_not_answered_is_not_asked_again_by_the_same_poll(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_not_answered_is_not_asked_again_by_the_same_poll() -> None:
     # A poll of 0.2 s took two: tests/chaos, a transaction that a killed process had left open.
-    kafka = SilentKafka(monkeypatch)
+    kafka = SilentKafka()
     commits = _commits(kafka)
     began_s = kafka.now_s
 
@@ -61,9 +58,9 @@ def test_what_is_not_answered_is_not_asked_again_by_the_same_poll(
     assert unresolved[KEY] > kafka.now_s
 
 
-def test_a_look_up_that_failed_keeps_nothing_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_up_that_failed_keeps_nothing_alive() -> None:
     # librdkafka's client, its threads and connections lived until the next garbage collection.
-    kafka = SilentKafka(monkeypatch)
+    kafka = SilentKafka()
     commits = _commits(kafka)
     is_alive = weakref.ref(commits)
     gc.disable()
@@ -78,7 +75,7 @@ def test_a_look_up_that_failed_keeps_nothing_alive(monkeypatch: pytest.MonkeyPat
 def test_what_kafka_confirms_of_a_partition_that_is_gone_is_not_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    commits = _commits(SilentKafka(monkeypatch))
+    commits = _commits(SilentKafka())
     commits.confirmed([TopicPartition(*KEY, 5)])
     commits.positions.store(KEY, to_virtual(5))
 

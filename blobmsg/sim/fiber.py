@@ -1,0 +1,138 @@
+"""Callers that wait, in one thread: each has a stack of its own, and waits in virtual time.
+
+So production code that blocks its caller runs unchanged. A fiber runs until it waits; only then
+does the world go on. A process that is killed never comes back to its fibers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+from greenlet import getcurrent, greenlet
+
+from blobmsg.reentrant import JobThread, News, Wakeup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from blobmsg.sim.world import Process
+
+__all__ = ["VirtualJobThread", "VirtualNews", "in_fiber", "sleep", "start_fiber"]
+
+
+def start_fiber(body: Callable[[], None]) -> None:
+    """Call what may wait; what it raises ends the run."""
+    greenlet(body).switch()
+
+
+def in_fiber() -> bool:
+    """Whether whoever asks may wait."""
+    return getcurrent().parent is not None
+
+
+def sleep(process: Process, duration_s: float) -> None:
+    """Let time pass in a process, a millisecond at least."""
+    process.after(_milliseconds(duration_s), getcurrent().switch)
+    _leave()
+
+
+def _milliseconds(duration_s: float) -> int:
+    return max(1, math.ceil(duration_s * 1000 - 1e-6))
+
+
+def _leave() -> None:
+    """Let the world go on, until somebody switches back."""
+    world = getcurrent().parent
+    assert world is not None, "only a fiber may wait"  # noqa: S101  (a defect of the simulation)
+    world.switch()
+
+
+class VirtualNews(News):
+    """`News` for fibers.
+
+    Args:
+        process: Whose they are.
+    """
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+
+    @contextmanager
+    def listening(self) -> Generator[Wakeup, None, None]:
+        """See `News.listening`."""
+        wakeup = _VirtualWakeup(self._process)
+        self._listening.add(wakeup)
+        try:
+            yield wakeup
+        finally:
+            self._listening.discard(wakeup)
+
+
+class _VirtualWakeup(Wakeup):
+    """`Wakeup` for a fiber."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+        self._is_set = False
+        self._waits = 0  # counts them
+        self._waiting: greenlet | None = None
+
+    def set(self) -> None:
+        """See `Wakeup.set`; the fiber goes on a little later."""
+        self._is_set = True
+        if self._waiting is not None:
+            delay_ms = self._process.world.rng.randint(0, 2)
+            self._process.after(delay_ms, partial(self._resume, self._waits))
+
+    def wait(self, timeout_s: float | None) -> None:
+        """See `Wakeup.wait`."""
+        if not self._is_set:
+            self._waits += 1
+            self._waiting = getcurrent()
+            if timeout_s is not None:
+                resume = partial(self._resume, self._waits)
+                self._process.after(_milliseconds(timeout_s), resume)
+            _leave()
+        self._is_set = False
+
+    def _resume(self, wait: int) -> None:
+        waiting = self._waiting
+        if waiting is not None and wait == self._waits:
+            self._waiting = None
+            waiting.switch()
+
+
+class VirtualJobThread(JobThread):
+    """`JobThread` without a thread: jobs are events, and who waits for one does it at once.
+
+    Args:
+        process: Whose it is.
+        arguments: As `JobThread`.
+    """
+
+    def __init__(self, process: Process, *arguments: object) -> None:
+        self._process = process
+        self._due: deque[Callable[[], object]] = deque()
+        self.put = self._put
+
+    def start(self) -> None:
+        """There is no thread."""
+
+    def _put(self, job: Callable[[], object]) -> None:
+        self._due.append(job)
+        self._process.after(self._process.world.rng.randint(0, 1), self._do_all)
+
+    def put_and_wait(self, job: Callable[[], object]) -> None:
+        """See `JobThread.put_and_wait`."""
+        self._due.append(job)
+        self._do_all()
+
+    def _do_all(self) -> None:
+        while self._due:
+            self._due.popleft()()
