@@ -474,7 +474,7 @@ class ProducerPipeline:
             with self._core_lock.lock:
                 self._producer_topics.shut()
             self._purge(in_queue=True, in_flight=True)
-            self.event(_raise, failure)  # once, as stock; the other calls raise it from here on
+            self.raise_later(failure)  # once, as stock; the other calls raise it from here on
         return True
 
     # --- reports and waiting --------------------------------------------------------------------
@@ -697,6 +697,10 @@ class ProducerPipeline:
         """Queue an event of the inner client for the user's callback."""
         self.reports.add_event(partial(callback, *arguments))
         self._news.tell()
+
+    def raise_later(self, failure: Exception) -> None:
+        """Have the next `serve` or `flush` raise it. Threads: any."""
+        self.event(_raise, failure)
 
     def log_failed(self, error: Exception) -> None:
         """A user's log handler has raised in one of our threads: `poll` or `flush` raises it.

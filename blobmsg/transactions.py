@@ -58,6 +58,8 @@ _BEGIN: Final = "begin_transaction"
 _SEND_OFFSETS: Final = "send_offsets_to_transaction"
 _COMMIT: Final = "commit_transaction"
 _ABORT: Final = "abort_transaction"
+# The first half of an abort, which asks no broker.
+_DROP: Final = "drop"
 # These take no arguments: an outcome that nobody has heard is that of the next call, too.
 _RESUMABLE: Final = frozenset({_INIT, _COMMIT, _ABORT})
 _DELIVERING: Final = frozenset(
@@ -213,14 +215,26 @@ class Transactions:
 
     def _abort(self, limit: TimeLimit) -> None:
         if not self._has_ended(_ABORT, limit):
+            if self._state in (*_DELIVERING, TransactionState.ABORTING):
+                self._call(_DROP, self._drop, limit)
+                self._serve_before_the_end()
             self._call(_ABORT, self._abort_inner, limit)
         self._pipeline.serve(0)
 
+    def _drop(self, _patience_s: float) -> None:
+        self._pipeline.decide_here(decide_drop)
+        self._pipeline.purge_queued()
+
+    def _serve_before_the_end(self) -> None:
+        """Report what was dropped before Kafka is asked, which may take its time: as stock."""
+        try:
+            self._pipeline.serve(0)
+        except Exception as failure:  # noqa: BLE001  (raised by the next `serve`)
+            self._pipeline.raise_later(failure)
+
     def _abort_inner(self, patience_s: float) -> None:
         limit = self._limit_of(patience_s)
-        if self._state in (*_DELIVERING, TransactionState.ABORTING):
-            self._pipeline.decide_here(decide_drop)
-            self._pipeline.purge_queued()
+        if self._state is TransactionState.ABORTING:
             # What Kafka was sent may be answered first: librdkafka 2.16 sometimes ends in a fatal
             # INVALID_TXN_STATE when it aborts while a partition is being added.
             self._pipeline.await_answers(limit.rest_s())

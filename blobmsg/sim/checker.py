@@ -6,6 +6,7 @@ cores.
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ __all__ = [
     "check_reports",
     "check_sequences",
     "check_transactions",
+    "check_transformed",
 ]
 
 _Place = tuple[str, int]
@@ -111,6 +113,27 @@ def check_transactions(history: History, facts: Mapping[_Place, Sequence[Fact]])
             raise Violation(f"{transaction.name} is {outcome}, and {committed} records committed")
         if outcome == "unknown" and committed not in (0, len(found)):
             raise Violation(f"{transaction.name} is torn: {found}")
+
+
+def check_transformed(copies: Sequence[bytes | None], records: Mapping[bytes | None, bool]) -> None:
+    """Each record has one committed copy.
+
+    Args:
+        copies: Which record each is of.
+        records: All that are committed, and whether a copy is wanted: else there may be one.
+
+    Raises:
+        Violation: One has none, or two, or is none of these.
+    """
+    counts = Counter(copies)
+    for key, count in counts.items():
+        if key not in records:
+            raise Violation(f"there is a copy of {key!r}, which is not committed")
+        if count > 1:
+            raise Violation(f"{key!r} was copied {count} times")
+    for key, is_wanted in records.items():
+        if is_wanted and key not in counts:
+            raise Violation(f"{key!r} was not copied")
 
 
 def check_readings(

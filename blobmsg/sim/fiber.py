@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from blobmsg.sim.world import Process
 
-__all__ = ["VirtualJobThread", "VirtualNews", "in_fiber", "sleep", "start_fiber"]
+__all__ = ["VirtualJobThread", "VirtualNews", "VirtualWakeup", "in_fiber", "sleep", "start_fiber"]
 
 
 def start_fiber(body: Callable[[], None]) -> None:
@@ -65,7 +65,7 @@ class VirtualNews(News):
     @contextmanager
     def listening(self) -> Generator[Wakeup, None, None]:
         """See `News.listening`."""
-        wakeup = _VirtualWakeup(self._process)
+        wakeup = VirtualWakeup(self._process)
         self._listening.add(wakeup)
         try:
             yield wakeup
@@ -73,7 +73,7 @@ class VirtualNews(News):
             self._listening.discard(wakeup)
 
 
-class _VirtualWakeup(Wakeup):
+class VirtualWakeup(Wakeup):
     """`Wakeup` for a fiber."""
 
     def __init__(self, process: Process) -> None:

@@ -83,6 +83,7 @@ class Plan:
         expires: At the end all objects expire, and a new group reads what is left.
         is_cooperative: Rebalances take from members only what others get.
         revoke_share: How often consumers commit when they hear that partitions are taken from them.
+        transformers: How many processes copy all of it to another topic, exactly once.
         density: How many times as many records applications produce and consume in each step.
         faults: What goes wrong.
     """
@@ -118,6 +119,7 @@ class Plan:
     expires: bool
     is_cooperative: bool
     revoke_share: float
+    transformers: int
     density: int
     faults: tuple[Fault, ...]
 
@@ -179,9 +181,12 @@ def draw_plan(seed: int, records: int | None = None) -> Plan:
         expires=rng.random() < 0.1,
         is_cooperative=rng.random() < 0.4,
         revoke_share=rng.choice((0.0, 0.0, 0.5)),
+        transformers=rng.choice((0, 1, 2)),
         density=1,
         faults=tuple(sorted(faults, key=lambda fault: fault.at_ms)),
     )
+    if plan.isolation != "read_committed" or plan.on_missing == "skip":
+        plan = replace(plan, transformers=0)  # they can't be exact there
     return dense(plan, _DENSITY) if records is None and rng.random() < _DENSE_SHARE else plan
 
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaException
 
 from blobmsg.sim.fiber import sleep, start_fiber
-from blobmsg.sim.history import Sent, SimTransaction
+from blobmsg.sim.history import Sent
+from blobmsg.sim.transactional_client import TransactionalClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from blobmsg.sim.history import History
+    from blobmsg.sim.history import History, SimTransaction
     from blobmsg.sim.plan import Plan
     from blobmsg.sim.producer_process import ProducerProcess
 
@@ -26,8 +27,6 @@ __all__ = ["ProducerApplication", "TransactionalApplication"]
 _SLOWEST_MS: Final = 200
 # Of transactions that could be committed.
 _ABORTED_SHARE: Final = 0.2
-# What a commit says that Kafka was asked for and has not answered.
-_NOBODY_KNOWS: Final = "nobody knows"
 
 
 class ProducerApplication:
@@ -155,13 +154,16 @@ class TransactionalApplication(ProducerApplication):
     """As above, in transactions: begin, some records, then commit or abort, again and again.
 
     Args:
-        arguments: As `ProducerApplication`.
-        options: As `ProducerApplication`.
+        process: As `ProducerApplication`.
+        plan: As `ProducerApplication`.
+        history: As `ProducerApplication`.
+        rest: As `ProducerApplication`.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, process: ProducerProcess, plan: Plan, history: History, *rest: Any) -> None:
+        self._client = TransactionalClient(process, history)
         self._is_lost = False
-        super().__init__(*arguments, **options)
+        super().__init__(process, plan, history, *rest)
 
     @property
     def is_done(self) -> bool:
@@ -170,7 +172,7 @@ class TransactionalApplication(ProducerApplication):
             return True
         if self.process.pipeline.undelivered:
             return False
-        return self._is_lost or (self.left == 0 and self.transaction is None)
+        return self._is_lost or (self.left == 0 and self._client.transaction is None)
 
     def _turn(self) -> None:
         start_fiber(self._live)
@@ -180,11 +182,6 @@ class TransactionalApplication(ProducerApplication):
         while not self.is_done:
             self._unless_fenced(self.process.poll)
             self._pause()
-
-    def _produce_all(self) -> None:
-        self._insist(self.process.transactions.init)
-        while self._left:
-            self._transact()
 
     def _unless_fenced(self, do: Callable[[], object]) -> None:
         try:
@@ -196,21 +193,21 @@ class TransactionalApplication(ProducerApplication):
             self._is_lost = True
             self.process.world.note("lost", self.process.name)
 
-    def _pause(self) -> None:
-        sleep(self.process, self._rng.randint(1, 2 * self._pace_ms) / 1000)
+    def _produce_all(self) -> None:
+        self._client.init()
+        while self._left:
+            self._transact()
 
     def _transact(self) -> None:
-        self.process.transactions.begin()
-        self.transaction = SimTransaction(f"{self.process.name}#{self._number}")
-        self._history.transactions.append(self.transaction)
+        self.transaction = self._client.begin()
         try:
             if self._fill() and self._rng.random() >= _ABORTED_SHARE:
-                self._commit(self.transaction)
+                self._client.commit()
                 return
         except KafkaException as failure:
             if not failure.args[0].txn_requires_abort():
                 raise
-        self._abort(self.transaction)
+        self._client.abort()
 
     def _fill(self) -> bool:
         """Produce what belongs to this transaction; False: nothing is taken any more."""
@@ -224,35 +221,5 @@ class TransactionalApplication(ProducerApplication):
                 return False
         return True
 
-    def _commit(self, transaction: SimTransaction) -> None:
-        transaction.outcome = "unknown"
-        self._insist(self.process.transactions.commit)
-        self._ended(transaction, "committed")
-
-    def _abort(self, transaction: SimTransaction) -> None:
-        """What is not sent is dropped, what was sent is answered, then Kafka forgets."""
-        self._insist(self.process.transactions.abort)
-        # Behind a commit without an answer Kafka may have committed.
-        self._ended(transaction, "unknown" if self._was_unanswered else "aborted")
-
-    def _insist(self, call: Callable[[float], None]) -> None:
-        """Make a call again and again while it may be made again."""
-        self._was_unanswered = False
-        while True:
-            timeout_s = self._rng.choice((-1.0, 0.0, 0.5, 3.0))
-            try:
-                call(timeout_s)
-            except KafkaException as failure:
-                error = failure.args[0]
-                self.process.world.note("transaction", self.process.name, error.name())
-                self._was_unanswered |= _NOBODY_KNOWS in error.str()
-                if not error.retriable():
-                    raise
-                self._pause()
-            else:
-                return
-
-    def _ended(self, transaction: SimTransaction, outcome: str) -> None:
-        transaction.outcome = outcome
-        self.process.world.note("ended", transaction.name, outcome)
-        self.transaction = None
+    def _pause(self) -> None:
+        sleep(self.process, self._rng.randint(1, 2 * self._pace_ms) / 1000)

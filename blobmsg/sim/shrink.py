@@ -19,7 +19,7 @@ __all__ = ["command_of", "shrink", "with_changes"]
 
 # The smallest value of what is tried smaller.
 _SMALLEST: Final = {"records": 1, "producers": 1, "consumers": 1, "groups": 1, "topics": 1,
-                    "partitions": 1, "density": 1}  # fmt: skip
+                    "partitions": 1, "transformers": 0, "density": 1}  # fmt: skip
 # Single values that make a plan simpler.
 _SIMPLEST: Final = {
     "seek_share": 0.0,

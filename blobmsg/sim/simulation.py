@@ -23,12 +23,14 @@ from blobmsg.sim.checker import (
     check_reports,
     check_sequences,
     check_transactions,
+    check_transformed,
 )
-from blobmsg.sim.consumer_process import ConsumerHabits, ConsumerProcess
+from blobmsg.sim.consumer_application import ConsumerApplication, ConsumerHabits
 from blobmsg.sim.history import History, Sent, committed_position
 from blobmsg.sim.network import Network, NetworkFault
 from blobmsg.sim.producer_application import ProducerApplication, TransactionalApplication
 from blobmsg.sim.producer_process import ProducerProcess
+from blobmsg.sim.transformer import TRANSFORMED, Transformer
 from blobmsg.sim.truth import Fact, Truth
 from blobmsg.sim.virtual_broker import VirtualBroker, by_turns_that_move
 from blobmsg.sim.virtual_store import StoreFault, VirtualStore
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from blobmsg.config import Settings
+    from blobmsg.sim.consumer_process import ConsumerProcess
     from blobmsg.sim.partition_log import SentMessage
     from blobmsg.sim.plan import Fault, Plan
 
@@ -57,6 +60,8 @@ _PROBES: Final = 10
 # What a report may come later than its time: polls, rounds of the notifier, scans.
 _SLACK_MS: Final = 1500
 _UPLOAD_MS: Final = (5, 40)
+# The group that copies.
+_TRANSFORMERS: Final = "x"
 # What is missing for no longer than this comes late, and no consumer may skip it.
 _MAY_BE_LATE_MS: Final = 3000
 _UPLOAD_THREADS: Final = 3
@@ -106,7 +111,8 @@ class Simulation:
         self.history = History(self.world)
         self.truth = Truth(self.broker, self.store)
         self._topics = [f"t{number}" for number in range(plan.topics)]
-        for topic in self._topics:
+        self._all_topics = [*self._topics, TRANSFORMED] if plan.transformers else self._topics
+        for topic in self._all_topics:
             self.broker.create_topic(topic, plan.partitions)
         self.broker.on_append = self._appended
         self.broker.on_commit = self.history.checked_commit
@@ -114,7 +120,12 @@ class Simulation:
         self._settings, self._view = _settings_of(plan, plan.route)
         self._second_settings, _ = _settings_of(plan, plan.second_route)
         self._applications: list[ProducerApplication] = []
+        self._producers: list[ProducerProcess] = []  # of applications and of transformers
         self._consumers: list[ConsumerProcess] = []
+        self._transformers = 0
+        self._groups = [f"g{number}" for number in range(plan.groups)]
+        if plan.transformers:
+            self._groups.append(_TRANSFORMERS)
         self._incarnations = 0
         self._paused_ms = 0
         self._reported_ms: dict[bytes, int] = {}
@@ -129,9 +140,9 @@ class Simulation:
             if number == 0:
                 records += plan.records % plan.producers
             self._start_producer(f"p{number}", records)
-        for group in range(plan.groups):
-            for _ in range(plan.consumers):
-                self._start_consumer(f"g{group}")
+        for group in self._groups:
+            for _ in range(plan.transformers if group == _TRANSFORMERS else plan.consumers):
+                self._start_consumer(group)
         for fault in plan.faults:
             self._schedule(fault)
         self.world.after(_LOOK_MS, self._look)
@@ -149,6 +160,17 @@ class Simulation:
         self.history.reported = watched  # type: ignore[method-assign]
 
     def _start_producer(self, name: str, records: int) -> None:
+        plan = self._plan
+        settings = self._settings if name == "p0" else self._second_settings
+        process = self._make_producer(
+            name, settings, self._view, transactional_id=name if plan.is_transactional else None
+        )
+        kind = TransactionalApplication if plan.is_transactional else ProducerApplication
+        self._applications.append(kind(process, plan, self.history, records, self._topics))
+
+    def _make_producer(
+        self, name: str, settings: Settings, view: KafkaView, transactional_id: str | None
+    ) -> ProducerProcess:
         self._incarnations += 1
         incarnation = f"{name}.{self._incarnations}"
         process = ProducerProcess(
@@ -157,42 +179,62 @@ class Simulation:
             self.broker,
             self.network,
             self.store,
-            self._settings if name == "p0" else self._second_settings,
-            self._view,
+            settings,
+            view,
             producer_id=blake2b(incarnation.encode(), digest_size=16).digest(),
-            transactional_id=name if self._plan.is_transactional else None,
+            transactional_id=transactional_id,
         )
-        kind = TransactionalApplication if self._plan.is_transactional else ProducerApplication
-        self._applications.append(kind(process, self._plan, self.history, records, self._topics))
+        self._producers.append(process)
+        return process
 
-    def _start_consumer(self, group: str) -> None:
-        self._incarnations += 1
+    def _start_consumer(self, group: str, slot: int | None = None) -> None:
+        if group == _TRANSFORMERS:
+            self._start_transformer(slot)
+            return
         plan = self._plan
         habits = ConsumerHabits(
-            group,
             plan.commits,
-            plan.isolation,
             self._rng.choice((1, 7, 100)) * plan.density,
             self._rng.choice((5, 30, 150)),
             plan.seek_share,
             plan.pause_share,
-            plan.is_cooperative,
             plan.revoke_share,
         )
         self._consumers.append(
-            ConsumerProcess(
-                self.world,
-                f"{group}.{self._incarnations}",
-                self.broker,
-                self.network,
-                self.store,
-                self._settings,
-                self._view,
+            ConsumerApplication(
                 habits,
-                self._topics,
-                self.history,
+                *self._client(group, self._settings, self._view),
+                group=group,
+                is_cooperative=plan.is_cooperative,
+                topics=self._all_topics,
+                history=self.history,
             )
         )
+
+    def _start_transformer(self, slot: int | None) -> None:
+        """Start one in place of another one, whose transactional id it has; None: one more."""
+        if slot is None:
+            slot = self._transformers
+            self._transformers += 1
+        settings, view = _settings_of(self._plan, self._plan.route, is_transformer=True)
+        name = f"{_TRANSFORMERS}{slot}"
+        producer = self._make_producer(name, settings, view, transactional_id=name)
+        self._consumers.append(
+            Transformer(
+                producer,
+                slot,
+                *self._client(_TRANSFORMERS, settings, view),
+                group=_TRANSFORMERS,
+                is_cooperative=self._plan.is_cooperative,
+                topics=self._topics,
+                history=self.history,
+            )
+        )
+
+    def _client(self, group: str, settings: Settings, view: KafkaView) -> tuple[Any, ...]:
+        self._incarnations += 1
+        name = f"{group}.{self._incarnations}"
+        return self.world, name, self.broker, self.network, self.store, settings, view
 
     # --- faults ---------------------------------------------------------------------------------
 
@@ -213,12 +255,10 @@ class Simulation:
         consumers = [c for c in self._consumers if c.is_alive and not c.inner.is_closed]
         if kind.endswith("-producer") and producers:
             self._meet_producer(kind, producers[target % len(producers)], fault.duration_ms)
-        elif kind == "fence" and producers and self._plan.is_transactional:
-            # Another process with the same transactional id, though the old one lives.
-            old = producers[target % len(producers)]
-            self._start_producer(old.process.name.partition(".")[0], min(20, old.left))
+        elif kind == "fence":
+            self._fence(target, producers)
         elif kind == "join-consumer":
-            self._start_consumer(f"g{target % self._plan.groups}")
+            self._start_consumer(self._groups[target % len(self._groups)])
         elif kind.endswith("-consumer") and consumers:
             self._meet_consumer(kind, consumers[target % len(consumers)], fault.duration_ms)
         elif kind == "hide" and self.store.objects:
@@ -231,6 +271,18 @@ class Simulation:
             for place in self.truth.places():
                 log = self.broker.log(place)
                 log.delete_before(log.last_stable * target // 20)
+
+    def _fence(self, target: int, producers: list[ProducerApplication]) -> None:
+        """Start another process with the same transactional id, though the old one lives."""
+        transformers = self._living_transformers()
+        if transformers and (target % 2 or not self._plan.is_transactional):
+            self._start_transformer(transformers[target % len(transformers)].slot)
+        elif producers and self._plan.is_transactional:
+            old = producers[target % len(producers)]
+            self._start_producer(old.process.name.partition(".")[0], min(20, old.left))
+
+    def _living_transformers(self) -> list[Transformer]:
+        return [c for c in self._consumers if isinstance(c, Transformer) and c.is_alive]
 
     def _meet_producer(self, kind: str, hit: ProducerApplication, duration_ms: int) -> None:
         if kind == "pause-producer":
@@ -245,20 +297,23 @@ class Simulation:
 
     def _meet_consumer(self, kind: str, hit: ConsumerProcess, duration_ms: int) -> None:
         if kind == "pause-consumer":
+            if isinstance(hit, Transformer):
+                self._paused_ms += duration_ms
             hit.pause(duration_ms)
             return
         others = [
-            c
-            for c in self._consumers
-            if c is not hit and c.is_running and c.habits.group == hit.habits.group
+            c for c in self._consumers if c is not hit and c.is_running and c.group == hit.group
         ]
         if kind == "leave-consumer":
             if others and hit.is_running and not hit.inner.is_closed:
-                hit.close()
+                hit.leave()
             return
         hit.kill()
-        group = hit.habits.group
-        self.world.after(duration_ms, lambda: self._start_consumer(group))
+        self.world.after(duration_ms, partial(self._start_again, hit))
+
+    def _start_again(self, dead: ConsumerProcess) -> None:
+        slot = dead.slot if isinstance(dead, Transformer) else None
+        self._start_consumer(dead.group, slot)
 
     # --- watching -------------------------------------------------------------------------------
 
@@ -266,26 +321,33 @@ class Simulation:
         self.broker.look()
         for group in self.broker.groups.values():
             group.look(_SESSION_MS)
-        for application in self._applications:
-            self._check_memory(application)
-            self._check_fallback(application)
+        for process in self._producers:
+            self._check_memory(process)
+            self._check_fallback(process)
+        self._replace_lost_transformers()
         self.world.after(_LOOK_MS, self._look)
 
-    def _check_memory(self, application: ProducerApplication) -> None:
+    def _replace_lost_transformers(self) -> None:
+        """As a supervisor does; not where another one has the place of who was fenced."""
+        lost = [c for c in self._consumers if isinstance(c, Transformer) and c.is_lost]
+        for transformer in lost:
+            transformer.is_lost = False
+            if transformer.slot not in {other.slot for other in self._living_transformers()}:
+                self._start_again(transformer)
+
+    def _check_memory(self, process: ProducerProcess) -> None:
         """Rule 6: what a producer has taken and not reported."""
-        if not application.process.is_alive:
+        if not process.is_alive:
             return
-        held_bytes = self.history.unreported_bytes.get(application.process.name, 0)
+        held_bytes = self.history.unreported_bytes.get(process.name, 0)
         limit_bytes = self._plan.queue_kbytes * 1024
         if held_bytes > limit_bytes:
             raise Violation(
-                f"{application.process.name} holds {held_bytes} bytes of records, "
-                f"{limit_bytes} are allowed"
+                f"{process.name} holds {held_bytes} bytes of records, {limit_bytes} are allowed"
             )
 
-    def _check_fallback(self, application: ProducerApplication) -> None:
+    def _check_fallback(self, process: ProducerProcess) -> None:
         """What goes through Kafka because the store fails has its rate."""
-        process = application.process
         sent_bytes = process.pipeline.counters["fallback_bytes"]
         if not sent_bytes:
             self._fallback_since_ms[process.name] = self.world.now_ms
@@ -341,6 +403,8 @@ class Simulation:
                     application.probe(_PROBES)
             if not self.world.run(self.world.now_ms + _STUCK_MS, self._is_produced):
                 raise Violation("producers are stuck after all was well again")
+        if plan.transformers:
+            self._end_transformers()
         facts = {place: self.truth.facts(place) for place in self.truth.places()}
         check_reports(self.history)
         check_log(self.history, facts)
@@ -352,7 +416,8 @@ class Simulation:
         check_deadlines(
             self.history, self._reported_ms, plan.message_timeout_ms, _SLACK_MS + self._paused_ms
         )
-        if not plan.faults and not plan.is_transactional and plan.queue_kbytes > 1000:
+        has_transactions = plan.is_transactional or plan.transformers
+        if not plan.faults and not has_transactions and plan.queue_kbytes > 1000:
             # Objects wait for one another: three are uploaded at once.
             uploads_ms = len(self.store.objects) * _UPLOAD_MS[1] // _UPLOAD_THREADS
             check_deadlines(
@@ -372,13 +437,55 @@ class Simulation:
         if plan.expires:
             self._check_expiry(readable)
 
+    def _end_transformers(self) -> None:
+        """Exactly once: a committed copy of each record, and nothing else."""
+        self.world.run(self.world.now_ms + _TRANSACTION_MS + 1000, self._are_inputs_over)
+        self._next_look_ms = 0
+        if not self.world.run(self.world.now_ms + _STUCK_MS, self._is_transformed):
+            raise Violation("transformers are stuck")
+        transformers = self._living_transformers()
+        for transformer in transformers:
+            transformer.leave()
+
+        def are_closed() -> bool:
+            return all(t.inner.is_closed or not t.is_alive for t in transformers)
+
+        if not self.world.run(self.world.now_ms + _STUCK_MS, are_closed):
+            raise Violation("transformers do not end")
+        self.world.run(self.world.now_ms + _TRANSACTION_MS + 1000, self._are_transactions_over)
+        check_transformed(*self._transformed())
+
+    def _transformed(self) -> tuple[list[bytes | None], dict[bytes | None, bool]]:
+        """What the committed copies are of; and all committed records: whether one is wanted."""
+        copies: list[bytes | None] = []
+        wanted: dict[bytes | None, bool] = {}
+        for place in self.truth.places():
+            facts = self.truth.readable(place, is_committed=True)
+            if place[0] == TRANSFORMED:
+                copies += [fact.value for fact in facts]
+            else:
+                start = self.broker.log(place).start
+                wanted |= {fact.key: fact.kafka_offset >= start for fact in facts}
+        return copies, wanted
+
+    def _is_transformed(self) -> bool:
+        if self.world.now_ms < self._next_look_ms:
+            return False
+        self._next_look_ms = self.world.now_ms + _LOOK_MS
+        copies, wanted = self._transformed()
+        return {key for key, is_wanted in wanted.items() if is_wanted} <= set(copies)
+
+    def _are_inputs_over(self) -> bool:
+        places = [place for place in self.truth.places() if place[0] != TRANSFORMED]
+        return not any(self.broker.log(place).open_since for place in places)
+
     def _check_expiry(self, readable: dict[_Place, list[Fact]]) -> None:
         """Rule 9: what is gone after its expiry hour is passed over and counted."""
         self.world.skip(_EXPIRY_MS)
         self.store.expire(self.world.timestamp_ms())
         group = "late"
         self._start_consumer(group)
-        [consumer] = [c for c in self._consumers if c.habits.group == group]
+        [consumer] = [c for c in self._consumers if c.group == group]
         consumer.wake()
         gone = frozenset(self.store.deleted)
         live = {
@@ -404,11 +511,10 @@ class Simulation:
 
     def _heal(self) -> None:
         now_ms = self.world.now_ms
-        for process in [a.process for a in self._applications] + list(self._consumers):
+        for process in [*self._producers, *self._consumers]:
             process.paused_until_ms = min(process.paused_until_ms, now_ms)
-        groups = {f"g{number}" for number in range(self._plan.groups)}
-        living = {c.habits.group for c in self._consumers if c.is_alive and not c.inner.is_closed}
-        for group in sorted(groups - living):
+        living = {c.group for c in self._consumers if c.is_alive and not c.inner.is_closed}
+        for group in sorted(set(self._groups) - living):
             self._start_consumer(group)
         for consumer in self._consumers:
             if consumer.is_alive and not consumer.inner.is_closed:
@@ -467,13 +573,13 @@ class Simulation:
         """Which partitions of which groups are not read to their end."""
         behind: list[str] = []
         living = [c for c in self._consumers if c.is_alive and not c.inner.is_closed]
-        for group in sorted({consumer.habits.group for consumer in living}):
+        for group in sorted({consumer.group for consumer in living}):
             for place, facts in readable.items():
                 start = self.broker.log(place).start
                 last = next((f for f in reversed(facts) if f.kafka_offset >= start), None)
                 if last is None:
                     continue
-                members = [c for c in living if c.habits.group == group]
+                members = [c for c in living if c.group == group]
                 at = max((self._position(c, place) for c in members), default=-1)
                 if at <= last.offset:
                     behind.append(f"{group} at {at} of {place}, not behind {last.offset}")
@@ -515,7 +621,9 @@ def _parsed(conf: tuple[tuple[str, Any], ...]) -> tuple[Settings, KafkaView]:
     return settings, KafkaView.parse(kafka_conf)
 
 
-def _settings_of(plan: Plan, route: str) -> tuple[Settings, KafkaView]:
+def _settings_of(
+    plan: Plan, route: str, *, is_transformer: bool = False
+) -> tuple[Settings, KafkaView]:
     conf: dict[str, Any] = {
         "blobmsg.store.url": "memory://simulated",
         "blobmsg.route": route,
@@ -539,7 +647,9 @@ def _settings_of(plan: Plan, route: str) -> tuple[Settings, KafkaView]:
         "enable.auto.commit": plan.commits == "auto",
         "group.id": "g",
     }
-    if plan.is_transactional:
+    if is_transformer:
+        conf["enable.auto.commit"] = False
+    if plan.is_transactional or is_transformer:
         conf["transactional.id"] = "p"
         conf["transaction.timeout.ms"] = _TRANSACTION_MS
         conf["message.timeout.ms"] = min(plan.message_timeout_ms, _TRANSACTION_MS)

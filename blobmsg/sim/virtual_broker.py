@@ -36,12 +36,11 @@ _Assignor = Callable[[int, int, int, int], int]
 _REBALANCE_MS: Final = 60_000
 
 
-class _Pending(NamedTuple):
-    """A position that is committed with its transaction."""
+class _Position(NamedTuple):
+    """A position that is committed, or is to be with its transaction."""
 
     offset: int
     metadata: str
-    member: str
     number: int  # among all commits
 
 
@@ -54,8 +53,8 @@ class _Transaction:
     is_open: bool = False
     places: dict[_Place, None] = field(default_factory=dict[_Place, None])
     # By group.
-    offsets: dict[str, dict[_Place, _Pending]] = field(
-        default_factory=dict[str, dict[_Place, "_Pending"]]
+    offsets: dict[str, dict[_Place, _Position]] = field(
+        default_factory=dict[str, dict[_Place, "_Position"]]
     )
     opened_ms: int = 0
     timeout_ms: int = 60_000
@@ -263,7 +262,8 @@ class VirtualBroker:
             when readers get them.
         on_end: Hears of the partitions in which a transaction has ended.
         on_rebalance: Hears when a group begins or ends a rebalance.
-        on_commit: Hears of every committed position: group, member, partition, offset, metadata.
+        on_commit: Hears of every position that a member may commit, those of transactions when they
+            are sent: group, member, partition, offset, metadata.
     """
 
     def __init__(self, world: World, assignor: _Assignor = by_range) -> None:
@@ -387,7 +387,8 @@ class VirtualBroker:
         pending = transaction.offsets.setdefault(group, {})
         for place, offset, metadata in offsets:
             self._commits += 1
-            pending[place] = _Pending(offset, metadata, member[0] or "", self._commits)
+            pending[place] = _Position(offset, metadata, self._commits)
+            self.on_commit(group, member[0] or "", place, offset, metadata)
         return 0
 
     def end_transaction(self, identity: ProducerIdentity, *, is_commit: bool) -> int:
@@ -410,8 +411,7 @@ class VirtualBroker:
                 for place, pending in offsets.items():
                     # A commit that came between has the last word, as in Kafka.
                     if pending.number > self.group(group).committed_by.get(place, 0):
-                        member, number = pending.member, pending.number
-                        self._commit(group, member, place, pending.offset, pending.metadata, number)
+                        self._commit(group, place, pending)
         self.on_end(list(transaction.places))
         transaction.is_open = False
         transaction.places = {}
@@ -440,16 +440,14 @@ class VirtualBroker:
         if not code:
             for place, offset, metadata in offsets:
                 self._commits += 1
-                self._commit(group, member[0] or "", place, offset, metadata, self._commits)
+                self._commit(group, place, _Position(offset, metadata, self._commits))
+                self.on_commit(group, member[0] or "", place, offset, metadata)
         return code
 
-    def _commit(
-        self, group: str, member: str, place: _Place, offset: int, metadata: str, number: int
-    ) -> None:
-        self.group(group).committed_by[place] = number
-        self.group(group).committed[place] = (offset, metadata)
-        self.world.note("commit", group, *place, offset, metadata)
-        self.on_commit(group, member, place, offset, metadata)
+    def _commit(self, group: str, place: _Place, position: _Position) -> None:
+        self.group(group).committed_by[place] = position.number
+        self.group(group).committed[place] = (position.offset, position.metadata)
+        self.world.note("commit", group, *place, position.offset, position.metadata)
 
     def has_pending_offsets(self, group: str, place: _Place) -> bool:
         """Whether an open transaction may change what is committed."""

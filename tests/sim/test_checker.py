@@ -15,6 +15,7 @@ from blobmsg.sim.checker import (
     check_reports,
     check_sequences,
     check_transactions,
+    check_transformed,
 )
 from blobmsg.sim.history import History, Reading, Sent, SimTransaction, committed_position
 from blobmsg.sim.truth import Fact
@@ -345,3 +346,23 @@ def test_committed_positions_are_read_by_the_page(
     offset: int, metadata: str, position: int | None
 ) -> None:
     assert committed_position(offset, metadata) == position
+
+
+# --- exactly once -----------------------------------------------------------------------------
+
+
+def test_each_record_has_one_copy_and_what_retention_took_may_have_one() -> None:
+    check_transformed([b"a", b"b"], {b"a": True, b"b": False, b"c": False})
+
+
+@pytest.mark.parametrize(
+    ("copies", "what"),
+    [
+        ([b"a", b"b", b"a"], "copied 2 times"),
+        ([b"a"], "b'b' was not copied"),
+        ([b"a", b"b", b"x"], "copy of b'x', which is not committed"),
+    ],
+)
+def test_copies_that_are_not_exact_are_noticed(copies: list[bytes | None], what: str) -> None:
+    with pytest.raises(Violation, match=what):
+        check_transformed(copies, {b"a": True, b"b": True})

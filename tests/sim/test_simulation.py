@@ -75,10 +75,11 @@ def test_seeds_meet_every_kind_of_fault() -> None:
         "join-consumer", "leave-consumer", "hide", "retention", "fence",
     } <= kinds  # fmt: skip
     assert any(plan.is_transactional for plan in plans)
+    assert {plan.transformers for plan in plans} == {0, 1, 2}
 
 
 def test_a_dense_plan_has_the_same_steps_with_more_records_in_each() -> None:
-    plan = replace(draw_plan(8, 100), faults=())
+    plan = replace(draw_plan(8, 100), faults=(), transformers=0)
 
     thin, thick = run_plan(plan), run_plan(dense(plan, 10))
 
@@ -86,6 +87,19 @@ def test_a_dense_plan_has_the_same_steps_with_more_records_in_each() -> None:
     assert thick.records >= 9 * thin.records
     assert len(thick.trace) < 2.5 * thick.records  # sent and got, and little else: batches are long
     assert {draw_plan(seed).density for seed in range(SEEDS)} == {1, 10}
+
+
+def test_copies_meet_what_could_make_them_inexact() -> None:
+    """So that the rule has something to say: a transformer is killed, fenced, aborts, commits."""
+    seen: set[str] = set()
+    seeds = iter(range(SEEDS))
+    while not {"kill", "fenced", "aborted", "committed"} <= seen:
+        plan = draw_plan(next(seeds))
+        if plan.transformers and plan.faults:
+            outcome = run_plan(plan)
+            assert not outcome.violation
+            of_transformers = [line[1:] for line in outcome.trace if str(line[2]).startswith("x")]
+            seen.update(word for line in of_transformers for word in line if isinstance(word, str))
 
 
 def test_chance_is_as_pythons_number_for_number() -> None:

@@ -100,6 +100,32 @@ def test_what_kafka_was_asked_to_commit_is_never_too_late(
     producer.begin_transaction()
 
 
+def test_what_an_abort_drops_is_reported_before_kafka_has_answered(
+    brokers: MockKafka, make_producer: Callable[..., BlobProducer]
+) -> None:
+    """Found by the simulation; stock reports it at once, however long the abort takes."""
+    producer = _delivered(make_producer(blobmsg_batch_interval_ms=60_000))
+    outcomes: list[str] = []
+
+    def report(error: Any, _message: Any) -> None:
+        outcomes.append(error.name())
+        raise ValueError("of the application")
+
+    producer.produce("topic", b"value", on_delivery=report)
+    producer.produce("topic", b"value", on_delivery=report)
+    brokers.go_away()
+    error = _error_of(partial(producer.abort_transaction, 1))
+    reported = list(outcomes)
+    brokers.come_back()
+
+    assert (error.code(), error.retriable()) == (KafkaError._TIMED_OUT, True)
+    assert reported == ["_PURGE_QUEUE", "_PURGE_QUEUE"]
+    with pytest.raises(ValueError, match="of the application"):
+        producer.abort_transaction(_WAIT_S)
+    producer.begin_transaction()  # the abort has come to its end all the same
+    assert outcomes == reported
+
+
 def test_ctrl_c_in_a_commit_that_kafka_has_and_its_outcome_afterwards(
     brokers: MockKafka, make_producer: Callable[..., BlobProducer]
 ) -> None:
