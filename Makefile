@@ -20,7 +20,7 @@ JOBS ?= $(if $(BLOBMSG_DEV_STACK)$(BLOBMSG_DEV_BOOTSTRAP),0,2)
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock fmt lint types unit parts frameworks test test-lowest planted mutation sanitize demo demo-spark
+.PHONY: help setup lock fmt lint types unit parts frameworks test test-lowest planted mutation stock-suite sanitize demo demo-spark
 .PHONY: bench bench-workloads bench-memory bench-spark chaos
 .PHONY: sim stack-up stack-down docs clean
 
@@ -86,6 +86,10 @@ planted: $(STAMP) parts ## guarantees broken on purpose: the tests must notice (
 
 mutation: $(STAMP) ## the cores changed a little: the tests must notice (ARGS="notifier --share 0.2")
 	$(BIN)/python tools/mutation.py $(ARGS)
+
+# CHECKOUT is a copy of confluent-kafka-python's repository.
+stock-suite: $(STAMP) parts ## the stock client's own tests, on it and on blobmsg (CHECKOUT=folder)
+	$(BIN)/python tools/stock_suite.py $(CHECKOUT) $(ARGS)
 
 chaos: $(STAMP) parts ## hurt clients, brokers and store by a seeded schedule (MINUTES=10 SEED=1)
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

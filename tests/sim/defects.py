@@ -188,6 +188,10 @@ _NOT_SEEN = {
 # Of the shells that the simulation drives.
 _SEEN_IN_SHELLS = {
     "03-skip-missing",
+    "06-abort-commits",
+    "06-abort-keeps-records",
+    "07-commit-in-spite-of-failures",
+    "07-commit-without-uploads",
     "08-commit-what-is-read-ahead",
     "09-position-without-metadata",
     "10-cooperative-forgets-the-rest",
