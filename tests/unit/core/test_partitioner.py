@@ -6,7 +6,13 @@ from collections import Counter
 import confluent_kafka
 import pytest
 
-from blobmsg.core.partitioner import PARTITIONER_NAMES, create_partitioner, fnv1a, murmur2
+from blobmsg.core.partitioner import (
+    PARTITIONER_NAMES,
+    create_partitioner,
+    fnv1a,
+    is_left_to_chance,
+    murmur2,
+)
 
 NOTHING: frozenset[int] = frozenset()
 STICKY = ("random", "consistent_random", "murmur2_random", "fnv1a_random")
@@ -252,3 +258,12 @@ def test_only_the_consistent_ones_hash_with_crc32() -> None:
     }
 
     assert hashing == {"consistent", "consistent_random"}
+
+
+@pytest.mark.parametrize("name", PARTITIONER_NAMES)
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+def test_what_is_left_to_chance_differs_from_record_to_record(name: str, key: bytes | None) -> None:
+    partitioner = create_partitioner(name, rng(), 0)
+    found = {partitioner.partition(key, 8, 0) for _ in range(200)}
+
+    assert is_left_to_chance(name, key) == (len(found) > 1)

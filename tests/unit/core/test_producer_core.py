@@ -25,6 +25,7 @@ from blobmsg.core.step_fields import CHARGE_BYTES_PER_RECORD
 from blobmsg.format.rows import drop_unused
 from tests.helpers.producing import (
     DEADLINE_MS,
+    HANGS_AFTER_MS,
     INTERVAL_MS,
     TIMED_OUT,
     Bench,
@@ -677,3 +678,58 @@ def test_what_compression_saves_lets_the_next_segment_fall_back_earlier() -> Non
     inline_encoded(made, first, 10, AFTER_MS)
 
     assert made.core.tick(AFTER_MS, 0) == [EncodeInline(second)]
+
+
+def under_way(made: Bench, partition: int, now_ms: int) -> SealedSegment:
+    """A segment whose object is on its way to the store."""
+    made.append(partition=partition, now_ms=now_ms)
+    segment = next(s for s in sealed(made, now_ms) if s.partition == partition)
+    made.core.object_encoded(batch_of(segment), {segment: encoded_of(segment)}, 80, now_ms)
+    return segment
+
+
+def test_the_first_object_that_is_stored_ends_the_fallback() -> None:
+    made = bench(fallback_after_ms=AFTER_MS)
+    falling_back(made)
+    assert made.core.fallback.is_on
+    other = under_way(made, 1, AFTER_MS)
+
+    made.core.uploaded(batch_of(other), {other: part_of(other)}, AFTER_MS + 10)
+
+    assert not made.core.fallback.is_on
+
+
+def test_only_what_is_under_way_can_hang() -> None:
+    made = bench(fallback_after_ms=AFTER_MS)
+    segment = under_way(made, 0, 0)
+    assert made.core.fallback.next_ms(0) == HANGS_AFTER_MS
+
+    made.core.upload_failed(batch_of(segment), "no", 0)
+
+    assert made.core.fallback.next_ms(0) is None
+
+
+def test_what_is_reported_keeps_no_bytes() -> None:
+    made = bench(Route.INLINE)
+    made.append(callback=heard)
+    (segment,) = sealed(made)
+    inline_encoded(made, segment, 100)
+    segment.encoded = encoded_of(segment)
+
+    made.core.records_reported([segment])
+
+    kept: list[object] = [segment.inline, segment.encoded]
+    assert kept == [None, None]
+    assert segment.charged_bytes == made.core.memory.inline_bytes == 0
+
+
+def test_an_object_that_is_released_leaves_bytes_only_to_what_is_to_go_inline() -> None:
+    made = bench(fallback_after_ms=AFTER_MS)
+    segment = falling_back(made)
+    stored = under_way(made, 1, AFTER_MS)
+    made.core.object_released(batch_of(segment), 80)
+    made.core.object_released(batch_of(stored), 80)
+
+    assert segment.encoded is not None
+    assert made.core.memory.inline_bytes == segment.encoded.length_bytes
+    assert stored.encoded is None
