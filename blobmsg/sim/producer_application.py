@@ -13,6 +13,7 @@ from confluent_kafka import KafkaException
 from blobmsg.sim.fiber import sleep, start_fiber
 from blobmsg.sim.history import Sent
 from blobmsg.sim.transactional_client import TransactionalClient
+from blobmsg.sim.world import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,9 @@ __all__ = ["ProducerApplication", "TransactionalApplication"]
 
 # Half of the longest time between two polls, which a report may have to wait for.
 _SLOWEST_MS: Final = 200
+# How long a flush may take; negative: until all is reported.
+_FLUSHES_S: Final = (0.0, 0.0, 0.2, 3.0, -1.0)
+_LATE_MS: Final = 1000
 # Of transactions that could be committed.
 _ABORTED_SHARE: Final = 0.2
 
@@ -59,10 +63,11 @@ class ProducerApplication:
         self.pending: Sent | None = None
         self.full_buffers = 0
         self.produces_probes = False
+        self._is_at_work = False
         self._pace_ms = min(
             _SLOWEST_MS, max(1, plan.span_ms // max(1, records // (8 * plan.density)))
         )
-        process.after(self._rng.randint(0, 20), self._turn)
+        process.after(self._rng.randint(0, 20), partial(start_fiber, self._live))
 
     @property
     def left(self) -> int:
@@ -80,19 +85,34 @@ class ProducerApplication:
         """All is well again: what is produced from here on must arrive."""
         self.produces_probes = True
         self._left += records
-        self.process.after(1, self._turn)
+        if not self._is_at_work:
+            self.process.after(1, partial(start_fiber, self._live))
 
-    def _turn(self) -> None:
-        self.process.poll()
-        self.produce_some(self._rng.randint(1, 16 * self._plan.density))
-        if self._left == 0:
-            if self._plan.flush_share:
-                self.process.flush()
-            if self.is_done:
-                return
-        elif self._rng.random() < self._plan.flush_share:
-            self.process.flush()
-        self.process.after(self._rng.randint(1, 2 * self._pace_ms), self._turn)
+    def _live(self) -> None:
+        self._is_at_work = True
+        flush_share = self._plan.flush_share
+        while not self.is_done:
+            self.process.poll()
+            self.produce_some(self._rng.randint(1, 16 * self._plan.density))
+            if flush_share and (self._left == 0 or self._rng.random() < flush_share):
+                self._flush(self._rng.choice(_FLUSHES_S))
+            self._pause()
+        self._is_at_work = False
+
+    def _pause(self) -> None:
+        sleep(self.process, self._rng.randint(1, 2 * self._pace_ms) / 1000)
+
+    def _flush(self, timeout_s: float) -> None:
+        """Flush; it ends in time, and 0 means that all is reported."""
+        world, process = self.process.world, self.process
+        begun_ms, pauses = world.now_ms, process.pauses
+        remaining = process.flush(timeout_s)
+        late_ms = world.now_ms - begun_ms - round(timeout_s * 1000)
+        if timeout_s >= 0 and late_ms > _LATE_MS and process.pauses == pauses:
+            raise Violation(f"{process.name}: flush({timeout_s}) took {late_ms} ms longer")
+        unreported_bytes = self._history.unreported_bytes.get(process.name, 0)
+        if not remaining and unreported_bytes:
+            raise Violation(f"{process.name} is flushed, {unreported_bytes} bytes are unreported")
 
     def produce_some(self, count: int) -> bool:
         """Produce a few; False: the buffer is full, or nothing is taken."""
@@ -174,9 +194,6 @@ class TransactionalApplication(ProducerApplication):
             return False
         return self._is_lost or (self.left == 0 and self._client.transaction is None)
 
-    def _turn(self) -> None:
-        start_fiber(self._live)
-
     def _live(self) -> None:
         self._unless_fenced(self._produce_all)
         while not self.is_done:
@@ -220,6 +237,3 @@ class TransactionalApplication(ProducerApplication):
             if not self.produce_some(min(self._left - until, some)) and self.pending is None:
                 return False
         return True
-
-    def _pause(self) -> None:
-        sleep(self.process, self._rng.randint(1, 2 * self._pace_ms) / 1000)

@@ -153,11 +153,9 @@ class ProducerProcess(Process):
         """As `BlobProducer.poll(0)`."""
         return self.pipeline.serve(0)
 
-    def flush(self) -> int:
-        """As `BlobProducer.flush(0)`."""
-        remaining = self.pipeline.flush(0)
-        self.touch()
-        return remaining
+    def flush(self, timeout_s: float) -> int:
+        """As `BlobProducer.flush`."""
+        return self.pipeline.flush(timeout_s)
 
     # --- its threads ----------------------------------------------------------------------------
 

@@ -115,6 +115,11 @@ class Process:
     Args:
         world: Its world.
         name: For the trace.
+
+    Attributes:
+        died_ms: When it was killed.
+        paused_until_ms: It does nothing before.
+        pauses: How often it was paused.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -122,6 +127,7 @@ class Process:
         self.name = name
         self.died_ms: int | None = None
         self.paused_until_ms = 0
+        self.pauses = 0
 
     @property
     def is_alive(self) -> bool:
@@ -148,6 +154,7 @@ class Process:
     def pause(self, duration_ms: int) -> None:
         """Stop it for a while, as SIGSTOP does."""
         self.paused_until_ms = max(self.paused_until_ms, self.world.now_ms + duration_ms)
+        self.pauses += 1
         self.world.note("pause", self.name, duration_ms)
 
     def kill(self) -> None:
