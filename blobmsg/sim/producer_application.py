@@ -183,6 +183,7 @@ class TransactionalApplication(ProducerApplication):
     def __init__(self, process: ProducerProcess, plan: Plan, history: History, *rest: Any) -> None:
         self._client = TransactionalClient(process, history)
         self._is_lost = False
+        self._is_initialized = False
         super().__init__(process, plan, history, *rest)
 
     @property
@@ -195,10 +196,12 @@ class TransactionalApplication(ProducerApplication):
         return self._is_lost or (self.left == 0 and self._client.transaction is None)
 
     def _live(self) -> None:
+        self._is_at_work = True
         self._unless_fenced(self._produce_all)
         while not self.is_done:
             self._unless_fenced(self.process.poll)
             self._pause()
+        self._is_at_work = False
 
     def _unless_fenced(self, do: Callable[[], object]) -> None:
         try:
@@ -211,20 +214,30 @@ class TransactionalApplication(ProducerApplication):
             self.process.world.note("lost", self.process.name)
 
     def _produce_all(self) -> None:
-        self._client.init()
+        if not self._is_initialized:
+            self._client.init()
+            self._is_initialized = True
         while self._left:
             self._transact()
 
     def _transact(self) -> None:
         self.transaction = self._client.begin()
         try:
-            if self._fill() and self._rng.random() >= _ABORTED_SHARE:
+            if self._fill() and not self._changes_its_mind():
                 self._client.commit()
                 return
         except KafkaException as failure:
             if not failure.args[0].txn_requires_abort():
                 raise
+            if self.produces_probes:
+                raise Violation(
+                    f"{self.transaction.name} can't be committed ({failure}) though all was well "
+                    "again"
+                ) from failure
         self._client.abort()
+
+    def _changes_its_mind(self) -> bool:
+        return not self.produces_probes and self._rng.random() < _ABORTED_SHARE
 
     def _fill(self) -> bool:
         """Produce what belongs to this transaction; False: nothing is taken any more."""

@@ -397,12 +397,10 @@ class Simulation:
         if not self.world.run(stuck_ms, self._is_produced):
             left = [a.process.name for a in self._applications if not a.is_done]
             raise Violation(f"producers {left} are stuck")
-        if not plan.is_transactional:
-            for application in self._applications:
-                if application.process.is_alive:
-                    application.probe(_PROBES)
-            if not self.world.run(self.world.now_ms + _STUCK_MS, self._is_produced):
-                raise Violation("producers are stuck after all was well again")
+        for application in self._newest_applications():
+            application.probe(_PROBES)
+        if not self.world.run(self.world.now_ms + _STUCK_MS, self._is_produced):
+            raise Violation("producers are stuck after all was well again")
         if plan.transformers:
             self._end_transformers()
         facts = {place: self.truth.facts(place) for place in self.truth.places()}
@@ -436,6 +434,11 @@ class Simulation:
         self._close_consumers()
         if plan.expires:
             self._check_expiry(readable)
+
+    def _newest_applications(self) -> list[ProducerApplication]:
+        """Those that live, and that no later one has fenced."""
+        newest = {a.process.name.partition(".")[0]: a for a in self._applications}
+        return [application for application in newest.values() if application.process.is_alive]
 
     def _end_transformers(self) -> None:
         """Exactly once: a committed copy of each record, and nothing else."""
