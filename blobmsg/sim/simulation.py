@@ -537,29 +537,23 @@ class Simulation:
         }
 
     def _may_miss(self) -> frozenset[str]:
-        hidden = self._hidden if self._plan.on_missing == "skip" else set[str]()
-        return frozenset(hidden | self.store.deleted)
+        """Objects that consumers may pass over: with `skip`, those that were missing or wrong."""
+        skips = self._plan.on_missing == "skip"
+        skipped = self._hidden | self.store.corrupted if skips else set[str]()
+        return frozenset(skipped | self.store.deleted)
 
     def _check_readings(self, readable: dict[_Place, list[Fact]]) -> None:
         check_readings(
             self.history.readings,
             readable,
-            may_miss=self._may_miss_objects(readable),
+            may_miss=self._may_miss(),
             log_starts={place: self.broker.log(place).start for place in self.truth.places()},
         )
-
-    def _may_miss_objects(self, readable: dict[_Place, list[Fact]]) -> frozenset[str]:
-        """With `skip`, what was missing, and what came with wrong bytes again and again."""
-        is_corrupted = any(fault.kind == "corrupt" for fault in self._plan.faults)
-        if self._plan.on_missing == "skip" and is_corrupted:
-            keys = (fact.object_key for facts in readable.values() for fact in facts)
-            return frozenset(key for key in keys if key is not None)
-        return self._may_miss()
 
     def _may_pass(self, place: _Place, first: int, end: int) -> bool:
         """Whether all that lies between may have been missing for a consumer that skips."""
         facts = self.truth.readable(place, is_committed=self._plan.isolation == "read_committed")
-        may_miss = self._may_miss_objects({place: facts})
+        may_miss = self._may_miss()
         return all(fact.object_key in may_miss for fact in facts if first <= fact.offset < end)
 
     def _told(self, name: str, place: _Place) -> int | None:

@@ -62,6 +62,7 @@ class VirtualStore:
         hidden_until_ms: Objects that are missing for a while, by key.
         faults: Windows.
         deleted: Keys that were there and have expired.
+        corrupted: Keys of which somebody was given wrong bytes.
     """
 
     def __init__(self, world: World, latency_ms: tuple[int, int]) -> None:
@@ -71,6 +72,7 @@ class VirtualStore:
         self.hidden_until_ms: dict[str, int] = {}
         self.faults: list[StoreFault] = []
         self.deleted: set[str] = set()
+        self.corrupted: set[str] = set()
         self.puts_of: dict[str, int] = {}
         self.overwritten: list[str] = []
 
@@ -218,6 +220,7 @@ class StoreRequests:
         if len(data) != byte_range.length:
             raise range_outside_object(_PLACE, key, byte_range, len(content))
         if self._store.fault("corrupt", begun_ms):
+            self._store.corrupted.add(key)
             place = self._rng.randrange(len(data))
             data = data[:place] + bytes([data[place] ^ 0x20]) + data[place + 1 :]
         fill_targets(targets, data)
