@@ -1,4 +1,4 @@
-"""One simulation: builds the system of a plan, lets it run, heals it, and checks the rules.
+"""One simulation: lets the system of a plan run, hurts and heals it, and checks the rules.
 
 A run ends when all that was taken is reported and all that is in the log is read, or with the first
 `Violation`; one that does not end is a violation, too (nobody may be stuck).
@@ -10,12 +10,10 @@ import gc
 import logging
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from blobmsg.config import parse_settings
-from blobmsg.kafka_settings import KafkaView
 from blobmsg.sim.checker import (
     check_deadlines,
     check_log,
@@ -25,30 +23,26 @@ from blobmsg.sim.checker import (
     check_transactions,
     check_transformed,
 )
-from blobmsg.sim.consumer_application import ConsumerApplication, ConsumerHabits
-from blobmsg.sim.history import History, Sent, committed_position
-from blobmsg.sim.network import Network, NetworkFault
-from blobmsg.sim.producer_application import ProducerApplication, TransactionalApplication
-from blobmsg.sim.producer_process import ProducerProcess
-from blobmsg.sim.transformer import TRANSFORMED, Transformer
-from blobmsg.sim.truth import Fact, Truth
-from blobmsg.sim.virtual_broker import VirtualBroker, by_turns_that_move
-from blobmsg.sim.virtual_store import StoreFault, VirtualStore
-from blobmsg.sim.world import START_MS, Violation, World
+from blobmsg.sim.client_settings import TRANSACTION_MS, UPLOAD_THREADS
+from blobmsg.sim.faults import Faults
+from blobmsg.sim.history import Sent, committed_position
+from blobmsg.sim.system import UPLOAD_MS, System
+from blobmsg.sim.transformer import TRANSFORMED
+from blobmsg.sim.world import START_MS, Violation
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from blobmsg.config import Settings
     from blobmsg.sim.consumer_process import ConsumerProcess
     from blobmsg.sim.partition_log import SentMessage
-    from blobmsg.sim.plan import Fault, Plan
+    from blobmsg.sim.plan import Plan
+    from blobmsg.sim.producer_process import ProducerProcess
+    from blobmsg.sim.truth import Fact
 
 __all__ = ["Outcome", "Simulation", "run_plan"]
 
 _Place = tuple[str, int]
 _SESSION_MS: Final = 1500
-_TRANSACTION_MS: Final = 10_000
 # Longer than every time-out and back-off of the system together: whoever is not done by then is
 # stuck. Virtual time costs nothing.
 _STUCK_MS: Final = 120_000
@@ -59,12 +53,6 @@ _EXPIRY_MS: Final = 6 * 3_600_000
 _PROBES: Final = 10
 # What a report may come later than its time: polls, rounds of the notifier, scans.
 _SLACK_MS: Final = 1500
-_UPLOAD_MS: Final = (5, 40)
-# The group that copies.
-_TRANSFORMERS: Final = "x"
-# What is missing for no longer than this comes late, and no consumer may skip it.
-_MAY_BE_LATE_MS: Final = 3000
-_UPLOAD_THREADS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +83,7 @@ class Outcome:
 
 
 class Simulation:
-    """The system of one plan.
+    """Lets the system of one plan run, and holds it to the rules.
 
     Args:
         plan: What to do.
@@ -103,51 +91,28 @@ class Simulation:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.world = World(f"run {plan.seed}")
-        self._rng = self.world.rng
-        self.network = Network(self.world, (1, 4))
-        self.broker = VirtualBroker(self.world, by_turns_that_move)
-        self.store = VirtualStore(self.world, _UPLOAD_MS)
-        self.history = History(self.world)
-        self.truth = Truth(self.broker, self.store)
-        self._topics = [f"t{number}" for number in range(plan.topics)]
-        self._all_topics = [*self._topics, TRANSFORMED] if plan.transformers else self._topics
-        for topic in self._all_topics:
-            self.broker.create_topic(topic, plan.partitions)
+        self._system = system = System(plan)
+        self.world = system.world
+        self.broker = system.broker
+        self.store = system.store
+        self.history = system.history
+        self.truth = system.truth
+        self._faults = Faults(system)
+        self._reported_ms: dict[bytes, int] = {}
+        self._fallback_since_ms: dict[str, int] = {}  # before which nothing fell back
+        self._next_look_ms = 0
         self.broker.on_append = self._appended
         self.broker.on_commit = self.history.checked_commit
         self.broker.on_rebalance = self.broker.on_end = self._wake_consumers
-        self._settings, self._view = _settings_of(plan, plan.route)
-        self._second_settings, _ = _settings_of(plan, plan.second_route)
-        self._applications: list[ProducerApplication] = []
-        self._producers: list[ProducerProcess] = []  # of applications and of transformers
-        self._consumers: list[ConsumerProcess] = []
-        self._transformers = 0
-        self._groups = [f"g{number}" for number in range(plan.groups)]
-        if plan.transformers:
-            self._groups.append(_TRANSFORMERS)
-        self._incarnations = 0
-        self._paused_ms = 0
-        self._reported_ms: dict[bytes, int] = {}
-        self._hidden: set[str] = set()
-        self._fallback_since_ms: dict[str, int] = {}  # before which nothing fell back
-        self._next_look_ms = 0
         self.history.may_pass = self._may_pass
         self.history.told = self._told
         self._watch_reports()
-        for number in range(plan.producers):
-            records = plan.records // plan.producers
-            if number == 0:
-                records += plan.records % plan.producers
-            self._start_producer(f"p{number}", records)
-        for group in self._groups:
-            for _ in range(plan.transformers if group == _TRANSFORMERS else plan.consumers):
-                self._start_consumer(group)
+        system.start()
         for fault in plan.faults:
-            self._schedule(fault)
+            self._faults.schedule(fault)
         self.world.after(_LOOK_MS, self._look)
 
-    # --- building -------------------------------------------------------------------------------
+    # --- watching -------------------------------------------------------------------------------
 
     def _watch_reports(self) -> None:
         reported = self.history.reported
@@ -159,181 +124,15 @@ class Simulation:
 
         self.history.reported = watched  # type: ignore[method-assign]
 
-    def _start_producer(self, name: str, records: int) -> None:
-        plan = self._plan
-        settings = self._settings if name == "p0" else self._second_settings
-        process = self._make_producer(
-            name, settings, self._view, transactional_id=name if plan.is_transactional else None
-        )
-        kind = TransactionalApplication if plan.is_transactional else ProducerApplication
-        self._applications.append(kind(process, plan, self.history, records, self._topics))
-
-    def _make_producer(
-        self, name: str, settings: Settings, view: KafkaView, transactional_id: str | None
-    ) -> ProducerProcess:
-        self._incarnations += 1
-        incarnation = f"{name}.{self._incarnations}"
-        process = ProducerProcess(
-            self.world,
-            incarnation,
-            self.broker,
-            self.network,
-            self.store,
-            settings,
-            view,
-            producer_id=blake2b(incarnation.encode(), digest_size=16).digest(),
-            transactional_id=transactional_id,
-        )
-        self._producers.append(process)
-        return process
-
-    def _start_consumer(self, group: str, slot: int | None = None) -> None:
-        if group == _TRANSFORMERS:
-            self._start_transformer(slot)
-            return
-        plan = self._plan
-        habits = ConsumerHabits(
-            plan.commits,
-            self._rng.choice((1, 7, 100)) * plan.density,
-            self._rng.choice((5, 30, 150)),
-            plan.seek_share,
-            plan.pause_share,
-            plan.revoke_share,
-        )
-        self._consumers.append(
-            ConsumerApplication(
-                habits,
-                *self._client(group, self._settings, self._view),
-                group=group,
-                is_cooperative=plan.is_cooperative,
-                topics=self._all_topics,
-                history=self.history,
-            )
-        )
-
-    def _start_transformer(self, slot: int | None) -> None:
-        """Start one in place of another one, whose transactional id it has; None: one more."""
-        if slot is None:
-            slot = self._transformers
-            self._transformers += 1
-        settings, view = _settings_of(self._plan, self._plan.route, is_transformer=True)
-        name = f"{_TRANSFORMERS}{slot}"
-        producer = self._make_producer(name, settings, view, transactional_id=name)
-        self._consumers.append(
-            Transformer(
-                producer,
-                slot,
-                *self._client(_TRANSFORMERS, settings, view),
-                group=_TRANSFORMERS,
-                is_cooperative=self._plan.is_cooperative,
-                topics=self._topics,
-                history=self.history,
-            )
-        )
-
-    def _client(self, group: str, settings: Settings, view: KafkaView) -> tuple[Any, ...]:
-        self._incarnations += 1
-        name = f"{group}.{self._incarnations}"
-        return self.world, name, self.broker, self.network, self.store, settings, view
-
-    # --- faults ---------------------------------------------------------------------------------
-
-    def _schedule(self, fault: Fault) -> None:
-        start_ms, end_ms = START_MS + fault.at_ms, START_MS + fault.at_ms + fault.duration_ms
-        kind = fault.kind
-        if kind.startswith("net-"):
-            window = NetworkFault(kind.removeprefix("net-"), start_ms, end_ms, fault.share)
-            self.network.faults.append(window)
-        elif kind in ("outage", "hang", "lost", "slow", "corrupt"):
-            self.store.faults.append(StoreFault(kind, start_ms, end_ms, fault.share))
-        else:
-            self.world.at(start_ms, partial(self._meet, fault))
-
-    def _meet(self, fault: Fault) -> None:
-        kind, target = fault.kind, fault.target
-        producers = [a for a in self._applications if a.process.is_alive and not a.is_done]
-        consumers = [c for c in self._consumers if c.is_alive and not c.inner.is_closed]
-        if kind.endswith("-producer") and producers:
-            self._meet_producer(kind, producers[target % len(producers)], fault.duration_ms)
-        elif kind == "fence":
-            self._fence(target, producers)
-        elif kind == "join-consumer":
-            self._start_consumer(self._groups[target % len(self._groups)])
-        elif kind.endswith("-consumer") and consumers:
-            self._meet_consumer(kind, consumers[target % len(consumers)], fault.duration_ms)
-        elif kind == "hide" and self.store.objects:
-            key = sorted(self.store.objects)[-1 - target % len(self.store.objects)]
-            if fault.duration_ms > _MAY_BE_LATE_MS or key in self.store.hidden_until_ms:
-                self._hidden.add(key)
-            self.store.hidden_until_ms[key] = self.world.now_ms + fault.duration_ms
-            self.world.note("hide", key, fault.duration_ms)
-        elif kind == "retention":
-            for place in self.truth.places():
-                log = self.broker.log(place)
-                log.delete_before(log.last_stable * target // 20)
-
-    def _fence(self, target: int, producers: list[ProducerApplication]) -> None:
-        """Start another process with the same transactional id, though the old one lives."""
-        transformers = self._living_transformers()
-        if transformers and (target % 2 or not self._plan.is_transactional):
-            self._start_transformer(transformers[target % len(transformers)].slot)
-        elif producers and self._plan.is_transactional:
-            old = producers[target % len(producers)]
-            self._start_producer(old.process.name.partition(".")[0], min(20, old.left))
-
-    def _living_transformers(self) -> list[Transformer]:
-        return [c for c in self._consumers if isinstance(c, Transformer) and c.is_alive]
-
-    def _meet_producer(self, kind: str, hit: ProducerApplication, duration_ms: int) -> None:
-        if kind == "pause-producer":
-            self._paused_ms += duration_ms
-            hit.process.pause(duration_ms)
-            return
-        hit.process.kill()
-        self.history.dead.add(hit.process.name)
-        name = hit.process.name.partition(".")[0]
-        left = hit.left
-        self.world.after(duration_ms, lambda: self._start_producer(name, left))
-
-    def _meet_consumer(self, kind: str, hit: ConsumerProcess, duration_ms: int) -> None:
-        if kind == "pause-consumer":
-            if isinstance(hit, Transformer):
-                self._paused_ms += duration_ms
-            hit.pause(duration_ms)
-            return
-        others = [
-            c for c in self._consumers if c is not hit and c.is_running and c.group == hit.group
-        ]
-        if kind == "leave-consumer":
-            if others and hit.is_running and not hit.inner.is_closed:
-                hit.leave()
-            return
-        hit.kill()
-        self.world.after(duration_ms, partial(self._start_again, hit))
-
-    def _start_again(self, dead: ConsumerProcess) -> None:
-        slot = dead.slot if isinstance(dead, Transformer) else None
-        self._start_consumer(dead.group, slot)
-
-    # --- watching -------------------------------------------------------------------------------
-
     def _look(self) -> None:
         self.broker.look()
         for group in self.broker.groups.values():
             group.look(_SESSION_MS)
-        for process in self._producers:
+        for process in self._system.producers:
             self._check_memory(process)
             self._check_fallback(process)
-        self._replace_lost_transformers()
+        self._system.replace_lost_transformers()
         self.world.after(_LOOK_MS, self._look)
-
-    def _replace_lost_transformers(self) -> None:
-        """As a supervisor does; not where another one has the place of who was fenced."""
-        lost = [c for c in self._consumers if isinstance(c, Transformer) and c.is_lost]
-        for transformer in lost:
-            transformer.is_lost = False
-            if transformer.slot not in {other.slot for other in self._living_transformers()}:
-                self._start_again(transformer)
 
     def _check_memory(self, process: ProducerProcess) -> None:
         """Rule 6: what a producer has taken and not reported."""
@@ -364,14 +163,14 @@ class Simulation:
             )
 
     def _wake_consumers(self, _what: object) -> None:
-        for consumer in self._consumers:
+        for consumer in self._system.consumers:
             consumer.touch()
 
     def _appended(
         self, place: _Place, offset: int, messages: Sequence[SentMessage], visible_ms: int
     ) -> None:
         """Rule 1: the object of a notification is there before the notification is."""
-        for consumer in self._consumers:
+        for consumer in self._system.consumers:
             if self.history.reading(consumer.name, place) is not None:
                 consumer.touch(visible_ms)
         self.world.note("append", *place, offset, len(messages))
@@ -392,12 +191,12 @@ class Simulation:
         last_fault_ms = max((f.at_ms + f.duration_ms for f in plan.faults), default=0)
         horizon_ms = START_MS + max(last_fault_ms, plan.span_ms)
         self.world.run(horizon_ms, lambda: False)
-        self._heal()
+        self._system.heal()
         stuck_ms = self.world.now_ms + _STUCK_MS
         if not self.world.run(stuck_ms, self._is_produced):
-            left = [a.process.name for a in self._applications if not a.is_done]
+            left = [a.process.name for a in self._system.applications if not a.is_done]
             raise Violation(f"producers {left} are stuck")
-        for application in self._newest_applications():
+        for application in self._system.newest_applications():
             application.probe(_PROBES)
         if not self.world.run(self.world.now_ms + _STUCK_MS, self._is_produced):
             raise Violation("producers are stuck after all was well again")
@@ -412,16 +211,19 @@ class Simulation:
         if self.store.overwritten:
             raise Violation(f"{self.store.overwritten[0]} was written twice with other bytes")
         check_deadlines(
-            self.history, self._reported_ms, plan.message_timeout_ms, _SLACK_MS + self._paused_ms
+            self.history,
+            self._reported_ms,
+            plan.message_timeout_ms,
+            _SLACK_MS + self._faults.paused_ms,
         )
         has_transactions = plan.is_transactional or plan.transformers
         if not plan.faults and not has_transactions and plan.queue_kbytes > 1000:
             # Objects wait for one another: three are uploaded at once.
-            uploads_ms = len(self.store.objects) * _UPLOAD_MS[1] // _UPLOAD_THREADS
+            uploads_ms = len(self.store.objects) * UPLOAD_MS[1] // UPLOAD_THREADS
             check_deadlines(
                 self.history, self._reported_ms, plan.interval_ms, _SLACK_MS + uploads_ms
             )
-        self.world.run(self.world.now_ms + _TRANSACTION_MS + 1000, self._are_transactions_over)
+        self.world.run(self.world.now_ms + TRANSACTION_MS + 1000, self._are_transactions_over)
         facts = {place: self.truth.facts(place) for place in self.truth.places()}
         check_transactions(self.history, facts)
         readable = self._readable()
@@ -435,28 +237,22 @@ class Simulation:
         if plan.expires:
             self._check_expiry(readable)
 
-    def _newest_applications(self) -> list[ProducerApplication]:
-        """Those that live, and that no later one has fenced."""
-        newest = {a.process.name.partition(".")[0]: a for a in self._applications}
-        return [application for application in newest.values() if application.process.is_alive]
-
     def _end_transformers(self) -> None:
         """Exactly once: a committed copy of each record, and nothing else."""
-        self.world.run(self.world.now_ms + _TRANSACTION_MS + 1000, self._are_inputs_over)
+        self.world.run(self.world.now_ms + TRANSACTION_MS + 1000, self._are_inputs_over)
         self._next_look_ms = 0
         if not self.world.run(self.world.now_ms + _STUCK_MS, self._is_transformed):
             raise Violation("transformers are stuck")
-        transformers = self._living_transformers()
-        for transformer in transformers:
-            transformer.leave()
-
-        def are_closed() -> bool:
-            return all(t.inner.is_closed or not t.is_alive for t in transformers)
-
-        if not self.world.run(self.world.now_ms + _STUCK_MS, are_closed):
+        if not self.world.run(self.world.now_ms + _STUCK_MS, self._have_transformers_left):
             raise Violation("transformers do not end")
-        self.world.run(self.world.now_ms + _TRANSACTION_MS + 1000, self._are_transactions_over)
+        self.world.run(self.world.now_ms + TRANSACTION_MS + 1000, self._are_transactions_over)
         check_transformed(*self._transformed())
+
+    def _have_transformers_left(self) -> bool:
+        remaining = [t for t in self._system.living_transformers() if not t.inner.is_closed]
+        for transformer in remaining:
+            transformer.leave()
+        return not remaining
 
     def _transformed(self) -> tuple[list[bytes | None], dict[bytes | None, bool]]:
         """What the committed copies are of; and all committed records: whether one is wanted."""
@@ -487,8 +283,8 @@ class Simulation:
         self.world.skip(_EXPIRY_MS)
         self.store.expire(self.world.timestamp_ms())
         group = "late"
-        self._start_consumer(group)
-        [consumer] = [c for c in self._consumers if c.group == group]
+        self._system.start_consumer(group)
+        [consumer] = [c for c in self._system.consumers if c.group == group]
         consumer.wake()
         gone = frozenset(self.store.deleted)
         live = {
@@ -512,19 +308,8 @@ class Simulation:
             raise Violation(f"{expired} records have expired, the consumer has counted {counted}")
         self._close_consumers()
 
-    def _heal(self) -> None:
-        now_ms = self.world.now_ms
-        for process in [*self._producers, *self._consumers]:
-            process.paused_until_ms = min(process.paused_until_ms, now_ms)
-        living = {c.group for c in self._consumers if c.is_alive and not c.inner.is_closed}
-        for group in sorted(set(self._groups) - living):
-            self._start_consumer(group)
-        for consumer in self._consumers:
-            if consumer.is_alive and not consumer.inner.is_closed:
-                consumer.wake()
-
     def _is_produced(self) -> bool:
-        return all(application.is_done for application in self._applications)
+        return all(application.is_done for application in self._system.applications)
 
     def _are_transactions_over(self) -> bool:
         return not any(self.broker.log(place).open_since for place in self.truth.places())
@@ -539,7 +324,7 @@ class Simulation:
     def _may_miss(self) -> frozenset[str]:
         """Objects that consumers may pass over: with `skip`, those that were missing or wrong."""
         skips = self._plan.on_missing == "skip"
-        skipped = self._hidden | self.store.corrupted if skips else set[str]()
+        skipped = self._faults.hidden | self.store.corrupted if skips else set[str]()
         return frozenset(skipped | self.store.deleted)
 
     def _check_readings(self, readable: dict[_Place, list[Fact]]) -> None:
@@ -557,7 +342,7 @@ class Simulation:
         return all(fact.object_key in may_miss for fact in facts if first <= fact.offset < end)
 
     def _told(self, name: str, place: _Place) -> int | None:
-        consumer = next((c for c in self._consumers if c.name == name), None)
+        consumer = next((c for c in self._system.consumers if c.name == name), None)
         return None if consumer is None else consumer.begins_at(place)
 
     def _is_consumed(self, readable: dict[_Place, list[Fact]]) -> bool:
@@ -569,7 +354,7 @@ class Simulation:
     def _behind(self, readable: dict[_Place, list[Fact]]) -> list[str]:
         """Which partitions of which groups are not read to their end."""
         behind: list[str] = []
-        living = [c for c in self._consumers if c.is_alive and not c.inner.is_closed]
+        living = self._system.living_consumers()
         for group in sorted({consumer.group for consumer in living}):
             for place, facts in readable.items():
                 start = self.broker.log(place).start
@@ -597,9 +382,7 @@ class Simulation:
         return -1 if told is None else told
 
     def _close_consumers(self) -> None:
-        for consumer in self._consumers:
-            if not consumer.is_alive or consumer.inner.is_closed:
-                continue
+        for consumer in self._system.living_consumers():
             self.world.run(self.world.now_ms + _STUCK_MS, consumer.fetcher.is_idle)
             consumer.close()
             held = consumer.consumption.stats()["held_bytes"]
@@ -610,47 +393,6 @@ class Simulation:
 def committed(offset: int, metadata: str) -> int | None:
     """See `committed_position`; None when nothing is committed."""
     return None if offset < 0 else committed_position(offset, metadata)
-
-
-@lru_cache(maxsize=4096)
-def _parsed(conf: tuple[tuple[str, Any], ...]) -> tuple[Settings, KafkaView]:
-    settings, kafka_conf = parse_settings(dict(conf), {})
-    return settings, KafkaView.parse(kafka_conf)
-
-
-def _settings_of(
-    plan: Plan, route: str, *, is_transformer: bool = False
-) -> tuple[Settings, KafkaView]:
-    conf: dict[str, Any] = {
-        "blobmsg.store.url": "memory://simulated",
-        "blobmsg.route": route,
-        "blobmsg.batch.size.bytes": plan.batch_bytes,
-        "blobmsg.batch.interval.ms": plan.interval_ms,
-        "blobmsg.prefetch.max.bytes": plan.prefetch_bytes,
-        "blobmsg.compression.type": plan.compression,
-        "blobmsg.on.missing": plan.on_missing,
-        "blobmsg.on.store.failure": "wait" if plan.fallback_ms < 0 else "inline",
-        "blobmsg.fallback.after.ms": max(0, plan.fallback_ms),
-        "blobmsg.inline.max.bytes.per.second": plan.inline_bytes_per_second,
-        "blobmsg.upload.threads": _UPLOAD_THREADS,
-        "blobmsg.fetch.threads": 3,
-        "blobmsg.cache.memory.bytes": 0,
-        "message.timeout.ms": plan.message_timeout_ms,
-        "message.max.bytes": plan.message_bytes,
-        "queue.buffering.max.kbytes": plan.queue_kbytes,
-        "auto.offset.reset": "earliest",
-        "auto.commit.interval.ms": plan.commit_ms,
-        "isolation.level": plan.isolation,
-        "enable.auto.commit": plan.commits == "auto",
-        "group.id": "g",
-    }
-    if is_transformer:
-        conf["enable.auto.commit"] = False
-    if plan.is_transactional or is_transformer:
-        conf["transactional.id"] = "p"
-        conf["transaction.timeout.ms"] = _TRANSACTION_MS
-        conf["message.timeout.ms"] = min(plan.message_timeout_ms, _TRANSACTION_MS)
-    return _parsed(tuple(conf.items()))
 
 
 @contextmanager
