@@ -121,15 +121,7 @@ class ProducerApplication:
             self.pending = None
             callback: Callable[[Any, Any], None] = partial(self._history.reported, sent)
             try:
-                self.process.produce(
-                    sent.topic,
-                    sent.key,
-                    sent.value,
-                    sent.partition,
-                    sent.timestamp_ms,
-                    sent.headers,
-                    callback,
-                )
+                self.process.produce(sent, callback)
             except BufferError:
                 self.full_buffers += 1
                 self.pending = sent

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from blobmsg.format.part import Part
     from blobmsg.format.rows import Rows
     from blobmsg.kafka_settings import KafkaView
+    from blobmsg.sim.history import Sent
     from blobmsg.sim.network import Network
     from blobmsg.sim.virtual_broker import VirtualBroker
     from blobmsg.sim.virtual_store import VirtualStore
@@ -121,17 +122,10 @@ class ProducerProcess(Process):
 
     # --- what an application calls --------------------------------------------------------------
 
-    def produce(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        partition: int,
-        timestamp_ms: int,
-        headers: list[tuple[str, bytes | None]] | None,
-        callback: Callable[..., Any] | None,
-    ) -> None:
+    def produce(self, sent: Sent, callback: Callable[..., Any]) -> None:
         """As `BlobProducer.produce`, with all arguments checked."""
+        topic, key, value, headers = sent.topic, sent.key, sent.value, sent.headers
+        partition, timestamp_ms = sent.partition, sent.timestamp_ms
         if topic not in self._known:
             self._known.add(topic)
             self.after(self._network.delay_ms(), self._read_topics)
@@ -140,7 +134,7 @@ class ProducerProcess(Process):
                 topic, key, value, partition, callback, timestamp_ms, headers
             ):
                 return
-            payload_bytes = len(key or b"") + len(value or b"")
+            payload_bytes = len(key) + len(value or b"")
             for header, content in headers or ():
                 payload_bytes += len(header) + len(content or b"")
             self.pipeline.record_path.append(

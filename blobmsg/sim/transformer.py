@@ -153,15 +153,7 @@ class Transformer(ConsumerProcess):
 
     def _is_taken(self, sent: Sent) -> bool:
         try:
-            self.producer.produce(
-                sent.topic,
-                sent.key,
-                sent.value,
-                sent.partition,
-                sent.timestamp_ms,
-                sent.headers,
-                partial(self._history.reported, sent),
-            )
+            self.producer.produce(sent, partial(self._history.reported, sent))
         except BufferError:
             return False
         return True
