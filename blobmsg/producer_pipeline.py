@@ -623,12 +623,15 @@ class ProducerPipeline:
         call.is_over = True
         self._news.tell()
 
-    def wait_for(self, call: InnerCall, timeout_s: float) -> bool:
+    def wait_for(
+        self, call: InnerCall, timeout_s: float, meanwhile: Callable[[], None] = lambda: None
+    ) -> bool:
         """Wait until a call is over; whether it is.
 
         Args:
             call: The last one.
             timeout_s: At most so long; negative: no limit.
+            meanwhile: Called whenever something has changed.
 
         Raises:
             RuntimeError: Nobody makes it any more, for the producer has been closed.
@@ -641,11 +644,12 @@ class ProducerPipeline:
             if self._has_notifier_ended() and not call.is_over:
                 self._raise_defect()
                 raise RuntimeError("Producer has been closed")
+            meanwhile()
             self.wait_for_news(min(rest_s, _IDLE_S), lambda: call.is_over)
         return True
 
     def _has_notifier_ended(self) -> bool:
-        thread = self._notifier_thread
+        thread = self._notifier_thread  # never begun in a simulation, where rounds are events
         return thread.ident is not None and not thread.is_alive()
 
     def wait_for_news(self, timeout_s: float, is_over: Callable[[], bool] = lambda: False) -> None:

@@ -58,8 +58,6 @@ _BEGIN: Final = "begin_transaction"
 _SEND_OFFSETS: Final = "send_offsets_to_transaction"
 _COMMIT: Final = "commit_transaction"
 _ABORT: Final = "abort_transaction"
-# The first half of an abort, which asks no broker.
-_DROP: Final = "drop"
 # These take no arguments: an outcome that nobody has heard is that of the next call, too.
 _RESUMABLE: Final = frozenset({_INIT, _COMMIT, _ABORT})
 _DELIVERING: Final = frozenset(
@@ -214,27 +212,28 @@ class Transactions:
         self._pipeline.decide_here(decide_ended)
 
     def _abort(self, limit: TimeLimit) -> None:
-        if not self._has_ended(_ABORT, limit):
-            if self._state in (*_DELIVERING, TransactionState.ABORTING):
-                self._call(_DROP, self._drop, limit)
-                self._serve_before_the_end()
-            self._call(_ABORT, self._abort_inner, limit)
+        raised: list[Exception] = []  # by callbacks
+        try:
+            if not self._has_ended(_ABORT, limit):
+                # As stock: what is dropped is reported at once, though Kafka may take its time.
+                self._call(_ABORT, self._abort_inner, limit, partial(self._serve, raised))
+        finally:
+            for failure in raised:
+                self._pipeline.raise_later(failure)
+            raised.clear()  # each has the frame of `_serve`, which must not have it, too
         self._pipeline.serve(0)
 
-    def _drop(self, _patience_s: float) -> None:
-        self._pipeline.decide_here(decide_drop)
-        self._pipeline.purge_queued()
-
-    def _serve_before_the_end(self) -> None:
-        """Report what was dropped before Kafka is asked, which may take its time: as stock."""
+    def _serve(self, raised: list[Exception]) -> None:
         try:
             self._pipeline.serve(0)
-        except Exception as failure:  # noqa: BLE001  (raised by the next `serve`)
-            self._pipeline.raise_later(failure)
+        except Exception as failure:  # noqa: BLE001  (raised when the call has ended)
+            raised.append(failure)
 
     def _abort_inner(self, patience_s: float) -> None:
         limit = self._limit_of(patience_s)
-        if self._state is TransactionState.ABORTING:
+        if self._state in (*_DELIVERING, TransactionState.ABORTING):
+            self._pipeline.decide_here(decide_drop)
+            self._pipeline.purge_queued()
             # What Kafka was sent may be answered first: librdkafka 2.16 sometimes ends in a fatal
             # INVALID_TXN_STATE when it aborts while a partition is being added.
             self._pipeline.await_answers(limit.rest_s())
@@ -287,7 +286,13 @@ class Transactions:
 
     # --- the inner producer -------------------------------------------------------------------
 
-    def _call(self, name: str, call: Callable[[float], object], limit: TimeLimit) -> None:
+    def _call(
+        self,
+        name: str,
+        call: Callable[[float], object],
+        limit: TimeLimit,
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> None:
         """Have the notifier thread make a call until it has an outcome, or the time is over."""
 
         def attempt(patience_s: float) -> None:
@@ -296,7 +301,8 @@ class Transactions:
             # Not without an end: librdkafka's send_offsets_to_transaction does not keep its time
             # while the group's coordinator is away (its issue 5456).
             rest_s = limit.rest_s()
-            if not self._pipeline.wait_for(made, rest_s if rest_s < 0 else rest_s + _GRACE_S):
+            patience_s = rest_s if rest_s < 0 else rest_s + _GRACE_S
+            if not self._pipeline.wait_for(made, patience_s, meanwhile):
                 raise _still_waiting()
             made.is_heard = True
             if made.failure is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import signal
 import threading
@@ -124,6 +125,51 @@ def test_what_an_abort_drops_is_reported_before_kafka_has_answered(
         producer.abort_transaction(_WAIT_S)
     producer.begin_transaction()  # the abort has come to its end all the same
     assert outcomes == reported
+
+
+def test_nothing_can_be_committed_of_an_abort_that_a_callback_has_interrupted(
+    brokers: MockKafka, make_producer: Callable[..., BlobProducer]
+) -> None:
+    producer = _delivered(make_producer(blobmsg_batch_interval_ms=60_000))
+
+    def interrupt(_error: Any, _message: Any) -> None:
+        raise KeyboardInterrupt
+
+    producer.produce("topic", b"value", on_delivery=interrupt)
+    brokers.answer_after(_SLOW_MS)
+    with pytest.raises(KeyboardInterrupt):
+        producer.abort_transaction(_WAIT_S)
+    refusal = _error_of(partial(producer.commit_transaction, _WAIT_S))
+
+    assert refusal.code() in (KafkaError._STATE, KafkaError._CONFLICT)  # is aborted, or about to
+    brokers.answer_after(0)
+    producer.abort_transaction(_WAIT_S)
+    producer.begin_transaction()
+
+
+def test_close_asks_kafka_to_abort_though_a_callback_interrupts_it(
+    brokers: MockKafka, make_producer: Callable[..., BlobProducer]
+) -> None:
+    producer = _delivered(make_producer(blobmsg_batch_interval_ms=60_000))
+    asked: list[str] = []
+    inner = private(producer, "pipeline").inner
+
+    class Watched:
+        def __getattr__(self, name: str) -> Any:
+            if name == "abort_transaction":
+                asked.append(name)
+            return getattr(inner, name)
+
+    private(producer, "pipeline").inner = Watched()
+
+    def interrupt(_error: Any, _message: Any) -> None:
+        raise KeyboardInterrupt
+
+    producer.produce("topic", b"value", on_delivery=interrupt)
+    with contextlib.suppress(KeyboardInterrupt):
+        producer.close()
+
+    assert asked
 
 
 def test_ctrl_c_in_a_commit_that_kafka_has_and_its_outcome_afterwards(
