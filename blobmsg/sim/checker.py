@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 from blobmsg.sim.world import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from blobmsg.sim.history import History, Reading, Sent
     from blobmsg.sim.truth import Fact
@@ -80,15 +80,23 @@ def check_log(history: History, facts: Mapping[_Place, Sequence[Fact]]) -> None:
             raise Violation(f"{sent.key!r} was acknowledged at {sent.offset} and is at {fact}")
 
 
-def check_sequences(place: _Place, sequences: Mapping[bytes, Sequence[int]], *, gaps: bool) -> None:
+def check_sequences(
+    place: _Place, sequences: Mapping[bytes, Sequence[int]], may_have_gaps: Container[bytes]
+) -> None:
     """A producer's sequences ascend, by one where nothing has failed.
+
+    Args:
+        place: The partition.
+        sequences: Of its notifications, by producer id.
+        may_have_gaps: Producers of which something has failed.
 
     Raises:
         Violation: They don't.
     """
-    for found in sequences.values():
+    for producer_id, found in sequences.items():
         for before, sequence in pairwise([-1, *found]):
-            if sequence <= before or (sequence > before + 1 and not gaps):
+            has_gap = sequence > before + 1 and producer_id not in may_have_gaps
+            if sequence <= before or has_gap:
                 raise Violation(f"sequence {sequence} of {place} comes behind {before}")
 
 
@@ -188,21 +196,16 @@ def check_readings(
 
 
 def check_deadlines(
-    history: History, reported_ms: Mapping[bytes, int], timeout_ms: int, slack_ms: int
+    sent: Iterable[Sent], reported_ms: Mapping[bytes, int], timeout_ms: int, slack_ms: int
 ) -> None:
-    """No report comes later than `message.timeout.ms`.
+    """No report of these records comes later than `message.timeout.ms`.
 
     Raises:
         Violation: One does.
     """
-    for sent in history.sent.values():
-        told_ms = reported_ms.get(sent.key)
-        if (
-            told_ms is not None
-            and timeout_ms
-            and told_ms - sent.accepted_ms > timeout_ms + slack_ms
-        ):
-            name = "nothing" if sent.error is None else KafkaError.name(sent.error)
-            raise Violation(
-                f"{sent.key!r} was reported ({name}) after {told_ms - sent.accepted_ms} ms"
-            )
+    for record in sent:
+        told_ms = reported_ms.get(record.key)
+        took_ms = 0 if told_ms is None else told_ms - record.accepted_ms
+        if timeout_ms and took_ms > timeout_ms + slack_ms:
+            name = "nothing" if record.error is None else KafkaError.name(record.error)
+            raise Violation(f"{record.key!r} was reported ({name}) after {took_ms} ms")

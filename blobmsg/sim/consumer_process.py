@@ -250,9 +250,6 @@ class ConsumerProcess(Process):
         if error.code() == KafkaError._FATAL:
             raise Violation(f"{self.name} is told of a defect: {error.str()}")
 
-    def _take(self, message: Any) -> None:
-        self._history.delivered(self.name, message)
-
     def begins_at(self, place: tuple[str, int]) -> int | None:
         """Where a partition begins that has no start of its own, as the group has told it."""
         offset, metadata, start = self.inner.told.get(place, (OFFSET_INVALID, "", 0))

@@ -58,6 +58,8 @@ class Faults:
             self._meet_producer(kind, producers[target % len(producers)], fault.duration_ms)
         elif kind == "fence":
             self._fence(target, producers)
+        elif kind == "stall-transformer":
+            self._stall(target, fault.duration_ms)
         elif kind == "join-consumer":
             self._system.start_consumer(self._system.groups[target % len(self._system.groups)])
         elif kind.endswith("-consumer") and consumers:
@@ -87,6 +89,12 @@ class Faults:
             old = producers[target % len(producers)]
             self._system.start_producer(old.process.name.partition(".")[0], min(20, old.left))
 
+    def _stall(self, target: int, duration_ms: int) -> None:
+        transformers = self._system.living_transformers()
+        if transformers:
+            self.paused_ms += duration_ms
+            transformers[target % len(transformers)].stall(duration_ms)
+
     def _meet_producer(self, kind: str, hit: ProducerApplication, duration_ms: int) -> None:
         if kind == "pause-producer":
             self.paused_ms += duration_ms
@@ -114,4 +122,5 @@ class Faults:
                 hit.leave()
             return
         hit.kill()
+        self._system.world.note("killed", hit.name)
         self._system.world.after(duration_ms, partial(self._system.start_again, hit))

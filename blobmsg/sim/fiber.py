@@ -24,9 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["VirtualJobThread", "VirtualNews", "VirtualWakeup", "in_fiber", "sleep", "start_fiber"]
 
 
-def start_fiber(body: Callable[[], None]) -> None:
-    """Call what may wait; what it raises ends the run."""
-    greenlet(body).switch()
+def start_fiber(process: Process, body: Callable[[], None]) -> None:
+    """Have a process call what may wait; what it raises ends the run."""
+    assert not in_fiber(), "a fiber starts no other one"  # noqa: S101  (a defect of the simulation)
+    fiber = greenlet(body)
+    # Who loses its last reference goes on, with an exception: those of the dead are kept.
+    process.fibers = [kept for kept in process.fibers if not kept.dead]
+    process.fibers.append(fiber)
+    fiber.switch()
 
 
 def in_fiber() -> bool:
@@ -61,16 +66,22 @@ class VirtualNews(News):
     def __init__(self, process: Process) -> None:
         super().__init__()
         self._process = process
+        self._wakeups: dict[Wakeup, None] = {}  # in order, which a set has not
+
+    def tell(self) -> None:
+        """See `News.tell`."""
+        for wakeup in tuple(self._wakeups):
+            wakeup.set()
 
     @contextmanager
     def listening(self) -> Generator[Wakeup, None, None]:
         """See `News.listening`."""
         wakeup = VirtualWakeup(self._process)
-        self._listening.add(wakeup)
+        self._wakeups[wakeup] = None
         try:
             yield wakeup
         finally:
-            self._listening.discard(wakeup)
+            del self._wakeups[wakeup]
 
 
 class VirtualWakeup(Wakeup):

@@ -80,6 +80,7 @@ class InnerProducer:
     Attributes:
         fatal: What ended it.
         abortable: Why the transaction must be aborted.
+        on_commit: Called when Kafka is asked to commit.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class InnerProducer:
         self._has_asked = False  # a broker has something of the transaction
         self.fatal: KafkaError | None = None
         self.abortable: KafkaError | None = None
+        self.on_commit: Callable[[], None] = lambda: None
         if transactional_id is None:
             self._ask_identity()
 
@@ -239,16 +241,22 @@ class InnerProducer:
                 error.
         """
         fault = self._network.call_fault()
-        self._let_pass(self._network.delay_ms() / 1000)
-        code = 0 if fault == "lost before" else answer()
-        self._let_pass(max(0.0, timeout_s) if fault else self._network.delay_ms() / 1000)
+        if not in_fiber():
+            code = 0 if fault == "lost before" else answer()
+        else:
+            code = self._wait_for_answer(timeout_s, fault, answer)
         if fault:
             raise _timed_out()
         self._judge(code)
 
-    def _let_pass(self, duration_s: float) -> None:
-        if in_fiber():
-            sleep(self._process, duration_s)
+    def _wait_for_answer(self, timeout_s: float, fault: str, answer: Callable[[], int]) -> int:
+        codes: list[int] = []
+        delay_ms = self._network.delay_ms()
+        if fault != "lost before":  # it arrives also when the process has died meanwhile
+            self._world.after(delay_ms, lambda: codes.append(answer()))
+        answer_s = max(0.0, timeout_s) if fault else self._network.delay_ms() / 1000
+        sleep(self._process, delay_ms / 1000 + answer_s)
+        return codes[0] if codes else 0
 
     def _end(self, timeout_s: float, *, is_commit: bool) -> None:
         self._check_fatal()
@@ -261,6 +269,8 @@ class InnerProducer:
             self.purge()
             self.poll(0)
         if self._has_asked:  # else no broker knows of it, and librdkafka asks none
+            if is_commit:
+                self.on_commit()
             self._ask(
                 timeout_s, lambda: self._broker.end_transaction(identity, is_commit=is_commit)
             )

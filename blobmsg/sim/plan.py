@@ -15,6 +15,9 @@ NETWORK_FAULTS = ("net-lost", "net-slow", "net-leader", "net-calls")
 # One seed in so many has many records in each step, where batches, runs and queues are long.
 _DENSE_SHARE = 0.05
 _DENSITY = 10
+# Of those with faults and transformers. Longer than a session, shorter than a transaction.
+_STALL_SHARE = 0.3
+_STALL_MS = 2500
 PROCESS_FAULTS = (
     "kill-producer",
     "kill-consumer",
@@ -187,6 +190,9 @@ def draw_plan(seed: int, records: int | None = None) -> Plan:
     )
     if plan.isolation != "read_committed" or plan.on_missing == "skip":
         plan = replace(plan, transformers=0)  # they can't be exact there
+    elif plan.transformers and faults and rng.random() < _STALL_SHARE:
+        stall = Fault("stall-transformer", rng.randint(0, span_ms), _STALL_MS, 1.0, 0)
+        plan = replace(plan, faults=(*plan.faults, stall))
     return dense(plan, _DENSITY) if records is None and rng.random() < _DENSE_SHARE else plan
 
 

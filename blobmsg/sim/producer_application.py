@@ -67,7 +67,7 @@ class ProducerApplication:
         self._pace_ms = min(
             _SLOWEST_MS, max(1, plan.span_ms // max(1, records // (8 * plan.density)))
         )
-        process.after(self._rng.randint(0, 20), partial(start_fiber, self._live))
+        process.after(self._rng.randint(0, 20), partial(start_fiber, self.process, self._live))
 
     @property
     def left(self) -> int:
@@ -86,7 +86,7 @@ class ProducerApplication:
         self.produces_probes = True
         self._left += records
         if not self._is_at_work:
-            self.process.after(1, partial(start_fiber, self._live))
+            self.process.after(1, partial(start_fiber, self.process, self._live))
 
     def _live(self) -> None:
         self._is_at_work = True

@@ -171,7 +171,7 @@ class ProducerProcess(Process):
             self._notify()
         else:
             self._is_calling = True
-            start_fiber(self._notify)
+            start_fiber(self, self._notify)
 
     def _notify(self) -> None:
         self._planned_ms = None
@@ -197,7 +197,11 @@ class _Touch(Wakeup):
 
     def __init__(self, process: ProducerProcess) -> None:
         super().__init__()
-        self.set = process.touch  # type: ignore[method-assign]
+        self._process = process
+
+    def set(self) -> None:
+        """See `Wakeup.set`."""
+        self._process.touch()
 
 
 class _Directory:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from blobmsg.sim.consumer_process import ConsumerProcess
     from blobmsg.sim.plan import Plan
 
-__all__ = ["UPLOAD_MS", "System"]
+__all__ = ["UPLOAD_MS", "System", "producer_id_of"]
 
 #: The least and the most that a request takes without faults.
 UPLOAD_MS: Final = (5, 40)
@@ -116,7 +116,7 @@ class System:
             self.store,
             settings,
             view,
-            producer_id=blake2b(incarnation.encode(), digest_size=16).digest(),
+            producer_id=producer_id_of(incarnation),
             transactional_id=transactional_id,
         )
         self.producers.append(process)
@@ -208,3 +208,8 @@ class System:
             self.start_consumer(group)
         for consumer in self.living_consumers():
             consumer.wake()
+
+
+def producer_id_of(incarnation: str) -> bytes:
+    """The 16 bytes that tell a producer's notifications from all others."""
+    return blake2b(incarnation.encode(), digest_size=16).digest()

@@ -25,8 +25,6 @@ __all__ = ["TransactionalClient"]
 
 # Negative: `transaction.timeout.ms`.
 _TIMEOUTS_S: Final = (-1.0, -1.0, 0.0, 0.5, 3.0)
-# What a commit says that Kafka was asked for and has not answered.
-_NOBODY_KNOWS: Final = "nobody knows"
 
 
 class TransactionalClient:
@@ -45,8 +43,8 @@ class TransactionalClient:
         self._calls = process.transactions
         self._history = history
         self._begun = 0
-        self._is_unanswered = False
         self.transaction: SimTransaction | None = None
+        process.inner.on_commit = self._asked_to_commit
 
     def init(self) -> None:
         """Fence others of the same id."""
@@ -56,7 +54,6 @@ class TransactionalClient:
         """Open a transaction."""
         self._calls.begin()
         self._begun += 1
-        self._is_unanswered = False
         self.transaction = SimTransaction(f"{self._process.name}#{self._begun}")
         self._history.transactions.append(self.transaction)
         return self.transaction
@@ -71,14 +68,7 @@ class TransactionalClient:
         Raises:
             KafkaException: It must be aborted; or it is fenced, and nobody knows its end.
         """
-        transaction = self._opened()
-        transaction.outcome = "unknown"
-        try:
-            self._insist(self._calls.commit)
-        except KafkaException as failure:
-            if failure.args[0].txn_requires_abort() and not self._is_unanswered:
-                transaction.outcome = "open"
-            raise
+        self._insist(self._calls.commit)
         self._ended("committed")
 
     def abort(self) -> None:
@@ -86,6 +76,10 @@ class TransactionalClient:
         transaction = self._opened()
         self._insist(self._calls.abort)
         self._ended("aborted" if transaction.outcome == "open" else transaction.outcome)
+
+    def _asked_to_commit(self) -> None:
+        """From here on only an answer tells what became of it."""
+        self._opened().outcome = "unknown"
 
     def _opened(self) -> SimTransaction:
         assert self.transaction is not None, "no transaction is open"  # noqa: S101
@@ -107,7 +101,6 @@ class TransactionalClient:
         except KafkaException as failure:
             error = failure.args[0]
             self._process.world.note("transaction", self._process.name, error.name())
-            self._is_unanswered |= _NOBODY_KNOWS in error.str()
             if not error.retriable():
                 raise
             return False

@@ -27,12 +27,13 @@ __all__ = ["TRANSFORMED", "Transformer"]
 #: The topic that copies go to.
 TRANSFORMED: Final = "transformed"
 _AT_ONCE: Final = 50
+_BITS: Final = 20
 _POLL_MS: Final = 50
 _IDLE_S: Final = 1.0
 _POSITION_S: Final = 1.0
 _TRANSACTION_MS: Final = (20, 1500)
 _ABORTED_SHARE: Final = 0.1
-# How often it is busy with something else before it commits, and how long at most.
+# How often it is busy before it commits, so that it holds up rebalances; and how long at most.
 _BUSY_SHARE: Final = 0.2
 _BUSY_MS: Final = 2500
 
@@ -63,8 +64,10 @@ class Transformer(ConsumerProcess):
         self._number = 0
         self._commit_ms = 0
         self._is_stopping = False
+        self._stall_ms = 0
+        self._drop_failure: KafkaException | None = None
         self._news = VirtualWakeup(self)
-        self.after(self._rng.randint(0, 20), lambda: start_fiber(self._live))
+        self.after(self._rng.randint(0, 20), partial(start_fiber, self, self._live))
 
     # --- a process of two clients -----------------------------------------------------------------
 
@@ -78,6 +81,10 @@ class Transformer(ConsumerProcess):
         super().kill()
         self.producer.kill()
         self._history.dead.add(self.producer.name)
+
+    def stall(self, duration_ms: int) -> None:
+        """Stand still so long right before the next commit; others may have its partitions then."""
+        self._stall_ms = duration_ms
 
     def touch(self, at_ms: int = 0) -> None:
         """See `ConsumerProcess.touch`."""
@@ -107,6 +114,8 @@ class Transformer(ConsumerProcess):
         try:
             self.producer.poll()
             messages = self.consumption.consume(self._rng.randint(1, _AT_ONCE), 0.0)
+            if self._drop_failure is not None:
+                raise self._drop_failure
             has_records = self.take(messages)
             for message in messages:
                 if message.error() is None:
@@ -159,8 +168,12 @@ class Transformer(ConsumerProcess):
         return True
 
     def _commit(self) -> None:
-        if self._rng.random() < _BUSY_SHARE:  # it does not poll, and may miss a rebalance
+        if self._rng.random() < _BUSY_SHARE:
             sleep(self, self._rng.randint(1, _BUSY_MS) / 1000)
+        if self._stall_ms:
+            self.pause(self._stall_ms)
+            self._stall_ms = 0
+            sleep(self, 0)
         keys = self.consumption.assignment.keys()
         positions = [TopicPartition(*key, self.consumption.position_of(key)) for key in keys]
         offsets = partitions_of(commit_entries([p for p in positions if p.offset >= 0]))
@@ -170,8 +183,11 @@ class Transformer(ConsumerProcess):
     def hear_of_revocation(self, partitions: list[TopicPartition]) -> None:
         """Their next owner begins at the committed positions, and writes the same copies."""
         del partitions
-        with self.consumption.failures.keeping(), ctrl_c_comes_through():
-            self._drop()
+        try:
+            with ctrl_c_comes_through():
+                self._drop()
+        except KafkaException as failure:  # raised when `consume` has returned
+            self._drop_failure = failure
 
     def _drop(self) -> None:
         """Forget what is not committed, and read it again."""
@@ -189,7 +205,7 @@ class Transformer(ConsumerProcess):
                 place = (answer.topic, answer.partition)
                 start = committed_position(answer.offset, answer.metadata or "")
                 if answer.offset < 0 or start is None:
-                    start = self.inner.get_watermark_offsets(answer)[0] << 20
+                    start = self.inner.get_watermark_offsets(answer)[0] << _BITS
                 self.consumption.assignment.seek(TopicPartition(*place, start))
                 self._history.began(self.group, self.name, place, start)
         except KafkaException as failure:

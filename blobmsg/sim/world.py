@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
+    from greenlet import greenlet
+
 # How often it is asked whether a run is over.
 _LOOK_EVERY_MS: Final = 50
 
@@ -120,6 +122,7 @@ class Process:
         died_ms: When it was killed.
         paused_until_ms: It does nothing before.
         pauses: How often it was paused.
+        fibers: Its callers that may wait.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -128,6 +131,7 @@ class Process:
         self.died_ms: int | None = None
         self.paused_until_ms = 0
         self.pauses = 0
+        self.fibers: list[greenlet] = []
 
     @property
     def is_alive(self) -> bool:
