@@ -17,7 +17,7 @@ _DENSE_SHARE = 0.05
 _DENSITY = 10
 # Of those with faults and transformers. Longer than a session, shorter than a transaction.
 _STALL_SHARE = 0.3
-_STALL_MS = 2500
+_STALL_MS = 4000
 PROCESS_FAULTS = (
     "kill-producer",
     "kill-consumer",
