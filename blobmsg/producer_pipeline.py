@@ -32,7 +32,7 @@ from blobmsg.producer_topics import ProducedTopic, ProducerTopics, WaitingRecord
 from blobmsg.rare_log import RareLog
 from blobmsg.record_path import RecordPath
 from blobmsg.record_step import RecordStep
-from blobmsg.reentrant import CoreLock, JobThread, News, Wakeup, wait_done, wait_without
+from blobmsg.reentrant import CoreLock, Waiting, wait_done, wait_without
 from blobmsg.store_watch import StoreWatch
 from blobmsg.thread_log import ThreadLog
 from blobmsg.upload_results import UploadResults
@@ -101,10 +101,7 @@ class ProducerPipeline:
         name: For thread names and log lines.
         producer_id: 16 bytes, unique to this producer.
         make_uploader: Takes `Uploader`'s arguments.
-        make_job_thread: Takes `JobThread`'s arguments.
-        news: What callers wait for; None: one of its own.
-        wake: What the notifier thread waits for; None: one of its own.
-        monotonic_s: The time in which they wait.
+        waiting: None: for real threads, in real time.
 
     Attributes:
         inner: For the notifier thread; gone once the pipeline has stopped.
@@ -128,14 +125,12 @@ class ProducerPipeline:
         name: str,
         producer_id: bytes,
         make_uploader: Callable[..., Uploader] = Uploader,
-        make_job_thread: Callable[..., JobThread] = JobThread,
-        news: News | None = None,
-        wake: Wakeup | None = None,
-        monotonic_s: Callable[[], float] = time.monotonic,
+        waiting: Waiting | None = None,
     ) -> None:
         self.inner = inner
         self._clock = clock
-        self.monotonic_s = monotonic_s
+        waiting = waiting or Waiting()
+        self.monotonic_s = waiting.monotonic_s
         self._name = name
         self._core = create_producer_core(settings, view, producer_id)
         self._idle_s = _IDLE_S
@@ -144,13 +139,13 @@ class ProducerPipeline:
             self._idle_s = min(_IDLE_S, max(_LEAST_IDLE_S, half_s))
         self._memory = self._core.memory
         self._core_lock = CoreLock()
-        self._news = news or News()  # of memory and reports
+        self._news = waiting.news  # of memory and reports
         self._is_seal_due = False  # of everything; asked for, not yet done
         self._deferred: deque[tuple[str, WaitingRecord]] = deque()  # came inside of the core
-        self._wake = wake or Wakeup()
-        self._jobs = make_job_thread(self._run, f"{name}-sealer")
+        self._wake = waiting.wake
+        self._jobs = waiting.make_job_thread(self._run, f"{name}-sealer")
         # Handlers of log lines are the user's: they may wait for whom the sealer must not wait.
-        self._log_lines = make_job_thread(self._run, f"{name}-log")
+        self._log_lines = waiting.make_job_thread(self._run, f"{name}-log")
         self._purges: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_stopping = False
         self.inner_call: InnerCall | None = None  # the last one

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from blobmsg.core.step_fields import CoreFields
@@ -18,7 +20,7 @@ from blobmsg.core.step_fields import CoreFields
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-__all__ = ["CoreLock", "JobThread", "News", "Wakeup", "wait_done", "wait_without"]
+__all__ = ["CoreLock", "JobThread", "News", "Waiting", "Wakeup", "wait_done", "wait_without"]
 
 # How long somebody waits for a job before looking whether the thread still runs.
 _LOOK_S: Final = 0.5
@@ -138,6 +140,23 @@ class JobThread:
             if job is None:
                 return
             job()
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What the threads and callers of one producer wait for, and in which time.
+
+    Attributes:
+        news: What callers wait for.
+        wake: What the notifier thread waits for.
+        make_job_thread: Takes `JobThread`'s arguments.
+        monotonic_s: The time.
+    """
+
+    news: News = field(default_factory=News)
+    wake: Wakeup = field(default_factory=Wakeup)
+    make_job_thread: Callable[..., JobThread] = JobThread
+    monotonic_s: Callable[[], float] = time.monotonic
 
 
 def wait_done(done: queue.SimpleQueue[None], thread: threading.Thread) -> None:

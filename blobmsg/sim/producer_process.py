@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from blobmsg.format.object_key import retention_class
 from blobmsg.inner_config import TimeBudget
 from blobmsg.producer_pipeline import ProducerPipeline
-from blobmsg.reentrant import Wakeup
+from blobmsg.reentrant import Waiting, Wakeup
 from blobmsg.sim.fiber import VirtualJobThread, VirtualNews, start_fiber
 from blobmsg.sim.inner_producer import InnerProducer
 from blobmsg.sim.virtual_store import StoreRequests
@@ -113,10 +113,9 @@ class ProducerProcess(Process):
             name=name,
             producer_id=producer_id,
             make_uploader=partial(VirtualUploader, self, requests),
-            make_job_thread=partial(VirtualJobThread, self),
-            news=VirtualNews(self),
-            wake=_Touch(self),
-            monotonic_s=self.monotonic_s,
+            waiting=Waiting(
+                VirtualNews(self), _Touch(self), partial(VirtualJobThread, self), self.monotonic_s
+            ),
         )
         self.transactions = Transactions(self.pipeline, self, view.transaction_timeout_ms / 1000)
 
