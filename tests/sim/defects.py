@@ -1,4 +1,4 @@
-"""Defects to plant in the cores: each breaks one guarantee, in one line or two."""
+"""Defects to plant in what the simulation drives: each breaks one guarantee, in one line or two."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ TOP = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True, slots=True)
-class CoreDefect:
-    """A line of a core, and what stands there instead.
+class LineDefect:
+    """A line of the code, and what stands there instead.
 
     Attributes:
         name: What is broken.
-        file: Below `blobmsg/core/`.
+        file: Below `blobmsg/`.
         before: Stands there once.
         after: The defect.
     """
@@ -28,41 +28,41 @@ class CoreDefect:
 
     def plant(self, tree: Path) -> None:
         """Plant it in a copy of the repository."""
-        path = tree / "blobmsg" / "core" / self.file
+        path = tree / "blobmsg" / self.file
         text = path.read_text()
         assert text.count(self.before) == 1, f"{self.name}: the code has changed"
         path.write_text(text.replace(self.before, self.after))
 
 
 DEFECTS = (
-    CoreDefect(
+    LineDefect(
         "a sealed segment is dropped",
-        "batcher.py",
+        "core/batcher.py",
         "            if segment.record_count:\n",
         "            if segment.record_count and (segment is lane.segments[0] or self._next_batch_number != 2):\n",
     ),
-    CoreDefect(
+    LineDefect(
         "an object's name is used twice",
-        "batcher.py",
+        "core/batcher.py",
         "        self._next_batch_number += 1\n",
         "        self._next_batch_number = 1\n",
     ),
-    CoreDefect(
+    LineDefect(
         "lanes don't come of age",
-        "batcher.py",
+        "core/batcher.py",
         "            if lane.segments and (lane.is_direct or now_ms >= lane.opened_ms + self._interval_ms)\n",
         "            if lane.segments and now_ms < 0\n",
     ),
-    CoreDefect(
+    LineDefect(
         "reports overtake those before them",
-        "notifier.py",
+        "core/notifier.py",
         "        while queue.unreported and queue.unreported[0].is_settled:\n",
         "        queue.unreported = deque(sorted(queue.unreported, key=lambda s: not s.is_settled))\n"
         "        while queue.unreported and queue.unreported[0].is_settled:\n",
     ),
-    CoreDefect(
+    LineDefect(
         "delivery is reported before Kafka has answered",
-        "producer_core.py",
+        "core/producer_core.py",
         "        return self.notifier.ready(stored, now_ms)\n",
         "        actions = self.notifier.ready(stored, now_ms)\n"
         "        for a in list(actions):\n"
@@ -71,109 +71,121 @@ DEFECTS = (
         "                actions += self.notifier.acknowledged(a.segment, None, now_ms)\n"
         "        return actions\n",
     ),
-    CoreDefect(
+    LineDefect(
         "a segment that failed holds up those behind it",
-        "notifier.py",
+        "core/notifier.py",
         "                unnotified.popleft()  # it has failed\n                continue\n",
         "                break\n",
     ),
-    CoreDefect(
+    LineDefect(
         "a sequence is left out",
-        "notifier.py",
+        "core/notifier.py",
         "            queue.next_sequence += 1\n",
         "            queue.next_sequence += 1 + (queue.next_sequence == 2)\n",
     ),
-    CoreDefect(
+    LineDefect(
         "a reservation is kept",
-        "producer_core.py",
+        "core/producer_core.py",
         "            self.memory.charge_object(-batch.size_bytes)\n",
         "            self.memory.charge_object(0)\n",
     ),
-    CoreDefect(
+    LineDefect(
         "an abort leaves what waits for its upload",
-        "notifier.py",
+        "core/notifier.py",
         "            actions += self.failed(queue.unnotified, error, now_ms)\n"
         "            queue.unnotified.clear()\n",
         "",
     ),
-    CoreDefect(
+    LineDefect(
         "a commit does not wait for deliveries",
-        "transaction.py",
+        "core/transaction.py",
         "        return CommitStep.DELIVER if undelivered else CommitStep.END\n",
         "        return CommitStep.END\n",
     ),
-    CoreDefect(
+    LineDefect(
         "the position inside a notification is not kept to",
-        "offsets.py",
+        "core/offsets.py",
         "    return 0 if remaining is None else max(0, records - remaining)\n",
         "    return 0 if remaining is None else max(0, records - remaining - 1)\n",
     ),
-    CoreDefect(
+    LineDefect(
         "one record too many is skipped",
-        "offsets.py",
+        "core/offsets.py",
         "    return 0 if remaining is None else max(0, records - remaining)\n",
         "    return 0 if remaining is None else min(records, records - remaining + 1)\n",
     ),
-    CoreDefect(
+    LineDefect(
         "what was stored is committed for the next owner",
-        "positions.py",
+        "core/positions.py",
         "        self._stored.pop(key, None)\n",
         "",
     ),
-    CoreDefect(
+    LineDefect(
         "a seek keeps what was read ahead",
-        "debatcher.py",
+        "core/debatcher.py",
         "        self._drop_read_ahead(flow)\n        flow.settled_position = None\n",
         "        flow.settled_position = None\n",
     ),
-    CoreDefect(
+    LineDefect(
         "what was read ahead outlives its assignment",
-        "debatcher.py",
+        "core/debatcher.py",
         "        if flow is not None:\n            self._drop_read_ahead(flow)\n",
         "        if flow is not None and not flow.entries:\n            self._drop_read_ahead(flow)\n",
     ),
-    CoreDefect(
+    LineDefect(
         "missing objects are passed over",
-        "debatcher.py",
+        "core/debatcher.py",
         "        if failure.kind in self._skipped_kinds:\n",
         "        if failure.kind in self._skipped_kinds or failure.kind is FailureKind.MISSING:\n",
     ),
-    CoreDefect(
+    LineDefect(
         "what failed is not fetched again",
-        "debatcher.py",
+        "core/debatcher.py",
         "            else:\n                self._wait(entry)\n",
         "            else:\n                self._retrying.append(entry)\n",
     ),
-    CoreDefect(
+    LineDefect(
         "an entry is passed over when it is fetched late",
-        "debatcher.py",
+        "core/debatcher.py",
         "            entry.state = EntryState.READY\n            self._queue_if_ready(entry.flow)\n\n    def _fail(",
         "            entry.state = EntryState.READY if entry.flow.entries[0] is entry"
         " else EntryState.SKIPPED\n            self._queue_if_ready(entry.flow)\n\n    def _fail(",
     ),
-    CoreDefect(
+    LineDefect(
         "a partition that we paused is not resumed",
-        "debatcher.py",
+        "core/debatcher.py",
         "                if self._may_resume(flow):\n",
         "                if self._may_resume(flow) and flow.needed_position is not None:\n",
     ),
-    CoreDefect(
+    LineDefect(
         "memory of a fetch is never given back",
-        "prefetch.py",
+        "core/prefetch.py",
         "        self.held_bytes -= entry.held_bytes\n",
         "        self.held_bytes -= entry.held_bytes // 2\n",
     ),
-    CoreDefect(
+    LineDefect(
         "fetches of one object are answered in the order of their places",
-        "debatcher.py",
+        "core/debatcher.py",
         "                entry.sources[part_index] = outcome\n",
         "                entry.sources[part_index] = section.parts and outcomes[0]\n",
     ),
-    CoreDefect(
+    LineDefect(
         "an end moves the position before the records that came before it",
-        "debatcher.py",
+        "core/debatcher.py",
         "            if not flow.entries:\n                _pass(",
         "            if True:\n                _pass(",
+    ),
+    LineDefect(
+        "positions don't go with their transaction",
+        "transactions.py",
+        "            self._pipeline.inner.send_offsets_to_transaction(partitions, group_metadata, patience_s)\n",
+        "            del patience_s\n",
+    ),
+    LineDefect(
+        "what an abort drops is reported when Kafka has answered",
+        "transactions.py",
+        "self._call(_ABORT, self._abort_inner, limit, partial(self._serve, raised))",
+        "self._call(_ABORT, self._abort_inner, limit)",
     ),
 )
 

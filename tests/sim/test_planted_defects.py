@@ -1,4 +1,4 @@
-"""A defect planted in a core fails the simulation: it finds what it is there for."""
+"""A planted defect fails the simulation: it finds what it is there for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.sim.defects import DEFECTS, PATCHES, TOP, CoreDefect
+from tests.sim.defects import DEFECTS, PATCHES, TOP, LineDefect
 from tools import planted
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("defect", [*DEFECTS, *PATCHES], ids=lambda defect: defect.name)
-def test_the_simulation_finds(defect: CoreDefect | planted.Defect, tmp_path: Path) -> None:
+def test_the_simulation_finds(defect: LineDefect | planted.Defect, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(TOP / "blobmsg", tmp_path / "blobmsg", ignore=ignored)
-    if isinstance(defect, CoreDefect):
+    if isinstance(defect, LineDefect):
         defect.plant(tmp_path)
     else:
         planted.apply_patch(defect.path, tmp_path)
