@@ -27,7 +27,7 @@ from blobmsg.sim.client_settings import TRANSACTION_MS, UPLOAD_THREADS
 from blobmsg.sim.faults import Faults
 from blobmsg.sim.history import Sent, committed_position
 from blobmsg.sim.system import UPLOAD_MS, System, producer_id_of
-from blobmsg.sim.transformer import TRANSFORMED
+from blobmsg.sim.transformer import BUSY_MS, TRANSFORMED
 from blobmsg.sim.world import START_MS, Violation
 
 if TYPE_CHECKING:
@@ -234,7 +234,8 @@ class Simulation:
         others = [sent for sent in all_sent if sent.transaction is not None]
         check_deadlines(plain, self._reported_ms, plan.message_timeout_ms, slack_ms)
         timeout_ms = min(plan.message_timeout_ms, TRANSACTION_MS)
-        check_deadlines(others, self._reported_ms, timeout_ms, slack_ms)
+        busy_ms = BUSY_MS if plan.transformers else 0
+        check_deadlines(others, self._reported_ms, timeout_ms, slack_ms + busy_ms)
         if not plan.faults and plan.queue_kbytes > 1000:
             # Objects wait for one another: three are uploaded at once.
             uploads_ms = len(self.store.objects) * UPLOAD_MS[1] // UPLOAD_THREADS

@@ -22,7 +22,7 @@ from blobmsg.sim.transactional_client import TransactionalClient
 if TYPE_CHECKING:
     from blobmsg.sim.producer_process import ProducerProcess
 
-__all__ = ["TRANSFORMED", "Transformer"]
+__all__ = ["BUSY_MS", "TRANSFORMED", "Transformer"]
 
 #: The topic that copies go to.
 TRANSFORMED: Final = "transformed"
@@ -33,9 +33,10 @@ _IDLE_S: Final = 0.2
 _POSITION_S: Final = 1.0
 _TRANSACTION_MS: Final = (20, 1500)
 _ABORTED_SHARE: Final = 0.1
-# How often it is busy before it commits, so that it holds up rebalances; and how long at most.
+# How often it is busy before it commits, so that it holds up rebalances.
 _BUSY_SHARE: Final = 0.2
-_BUSY_MS: Final = 2500
+#: And how long at most: it polls nobody meanwhile.
+BUSY_MS: Final = 2500
 
 
 class Transformer(ConsumerProcess):
@@ -169,7 +170,7 @@ class Transformer(ConsumerProcess):
 
     def _commit(self) -> None:
         if self._rng.random() < _BUSY_SHARE:
-            sleep(self, self._rng.randint(1, _BUSY_MS) / 1000)
+            sleep(self, self._rng.randint(1, BUSY_MS) / 1000)
         if self._stall_ms:
             self.pause(self._stall_ms)
             self._stall_ms = 0
