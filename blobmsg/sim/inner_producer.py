@@ -231,6 +231,11 @@ class InnerProducer:
     def __len__(self) -> int:
         return self._messages
 
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a later one has its place, which it may not have heard yet."""
+        return self._identity is not None and self._broker.is_fenced(self._identity)
+
     # --- transactions ---------------------------------------------------------------------------
 
     def _ask(self, timeout_s: float, answer: Callable[[], int]) -> None:

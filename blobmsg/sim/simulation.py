@@ -196,7 +196,7 @@ class Simulation:
         if not self.world.run(stuck_ms, self._is_produced):
             left = [a.process.name for a in self._system.applications if not a.is_done]
             raise Violation(f"producers {left} are stuck")
-        for application in self._system.newest_applications():
+        for application in self._system.lasting_applications():
             application.probe(_PROBES)
         if not self.world.run(self.world.now_ms + _STUCK_MS, self._is_produced):
             raise Violation("producers are stuck after all was well again")

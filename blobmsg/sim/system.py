@@ -193,10 +193,13 @@ class System:
         """Those that were not killed and have not left."""
         return [c for c in self.consumers if c.is_alive and not c.inner.is_closed]
 
-    def newest_applications(self) -> list[ProducerApplication]:
-        """Those that live, and that no later one has fenced."""
-        newest = {a.process.name.partition(".")[0]: a for a in self.applications}
-        return [application for application in newest.values() if application.process.is_alive]
+    def lasting_applications(self) -> list[ProducerApplication]:
+        """Those that live, and that nobody has fenced."""
+        return [
+            application
+            for application in self.applications
+            if application.process.is_alive and not application.process.inner.is_fenced
+        ]
 
     def heal(self) -> None:
         """All is well from here on: nobody is paused, and each group has a member."""

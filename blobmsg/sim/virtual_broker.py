@@ -330,6 +330,10 @@ class VirtualBroker:
         self._epochs[transaction.producer_id] = transaction.epoch
         return ProducerIdentity(transaction.producer_id, transaction.epoch, transactional_id)
 
+    def is_fenced(self, identity: ProducerIdentity) -> bool:
+        """Whether a later one has its place."""
+        return identity.epoch < self._epochs[identity.producer_id]
+
     def append(
         self,
         place: _Place,
@@ -340,7 +344,7 @@ class VirtualBroker:
     ) -> tuple[int | None, int]:
         """Append a batch; see `PartitionLog.append`."""
         producer = (identity.producer_id, identity.epoch)
-        if identity.epoch < self._epochs[identity.producer_id]:
+        if self.is_fenced(identity):
             return None, KafkaError.INVALID_PRODUCER_EPOCH
         if identity.transactional_id is not None:
             transaction = self._transactions[identity.transactional_id]
@@ -376,7 +380,7 @@ class VirtualBroker:
         Returns:
             An error code; 0 for none.
         """
-        if identity.epoch < self._epochs[identity.producer_id]:
+        if self.is_fenced(identity):
             return int(KafkaError.INVALID_PRODUCER_EPOCH)
         # Without a member Kafka takes them whoever is in the group: its older clients name none.
         code = 0 if member[0] is None else self.group(group).check(*member)
@@ -393,7 +397,7 @@ class VirtualBroker:
 
     def end_transaction(self, identity: ProducerIdentity, *, is_commit: bool) -> int:
         """Commit or abort; an error code, 0 for none."""
-        if identity.epoch < self._epochs[identity.producer_id]:
+        if self.is_fenced(identity):
             return int(KafkaError.INVALID_PRODUCER_EPOCH)
         transaction = self._transactions[str(identity.transactional_id)]
         if transaction.is_open:
