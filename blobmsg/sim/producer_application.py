@@ -63,7 +63,7 @@ class ProducerApplication:
         self.pending: Sent | None = None
         self.full_buffers = 0
         self.produces_probes = False
-        self._is_at_work = False
+        self._is_at_work = True
         self._pace_ms = min(
             _SLOWEST_MS, max(1, plan.span_ms // max(1, records // (8 * plan.density)))
         )
@@ -86,10 +86,10 @@ class ProducerApplication:
         self.produces_probes = True
         self._left += records
         if not self._is_at_work:
+            self._is_at_work = True
             self.process.after(1, partial(start_fiber, self.process, self._live))
 
     def _live(self) -> None:
-        self._is_at_work = True
         flush_share = self._plan.flush_share
         while not self.is_done:
             self.process.poll()
@@ -185,10 +185,10 @@ class TransactionalApplication(ProducerApplication):
             return True
         if self.process.pipeline.undelivered:
             return False
-        return self._is_lost or (self.left == 0 and self._client.transaction is None)
+        has_ended = self._is_initialized and self.left == 0 and self._client.transaction is None
+        return self._is_lost or has_ended
 
     def _live(self) -> None:
-        self._is_at_work = True
         self._unless_fenced(self._produce_all)
         while not self.is_done:
             self._unless_fenced(self.process.poll)

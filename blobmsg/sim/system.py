@@ -173,8 +173,8 @@ class System:
         return self.world, name, self.broker, self.network, self.store, settings, view
 
     def living_transformers(self) -> list[Transformer]:
-        """Those that were not killed; they may have left."""
-        return [c for c in self.consumers if isinstance(c, Transformer) and c.is_alive]
+        """Those that were not killed and have not left."""
+        return [c for c in self.living_consumers() if isinstance(c, Transformer)]
 
     def start_again(self, dead: ConsumerProcess) -> None:
         """Start another one in its place."""
