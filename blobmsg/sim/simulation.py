@@ -27,7 +27,7 @@ from blobmsg.sim.client_settings import TRANSACTION_MS, UPLOAD_THREADS
 from blobmsg.sim.faults import Faults
 from blobmsg.sim.history import Sent, committed_position
 from blobmsg.sim.system import UPLOAD_MS, System, producer_id_of
-from blobmsg.sim.transformer import BUSY_MS, TRANSFORMED
+from blobmsg.sim.transformer import BUSY_MS, TRANSFORMED, Transformer
 from blobmsg.sim.world import START_MS, Violation
 
 if TYPE_CHECKING:
@@ -362,7 +362,8 @@ class Simulation:
     def _behind(self, readable: dict[_Place, list[Fact]]) -> list[str]:
         """Which partitions of which groups are not read to their end."""
         behind: list[str] = []
-        living = self._system.living_consumers()
+        # Transformers have done their part; one that was started for another only idles.
+        living = [c for c in self._system.living_consumers() if not isinstance(c, Transformer)]
         for group in sorted({consumer.group for consumer in living}):
             for place, facts in readable.items():
                 start = self.broker.log(place).start
