@@ -515,9 +515,10 @@ class BlobProducer(_ProducerBase):
             return True  # another thread, or a callback of this close, is at it
         self.__is_closing = True  # without a call in between: nor can an interrupt come
         try:
-            self.__transactions.close(_END_TRANSACTION_S)
             timeout_s = self.__message_timeout_s
-            failure = self.__flush_to_the_end(timeout_s + _REPORT_S if timeout_s else -1)
+            limit = TimeLimit(timeout_s + _REPORT_S if timeout_s else -1)
+            self.__transactions.close(min(_END_TRANSACTION_S, timeout_s or _END_TRANSACTION_S))
+            failure = self.__flush_to_the_end(limit.rest_s())
         finally:  # Ctrl-C gives up
             remaining = len(self)
             self.__unusable = _CLOSED

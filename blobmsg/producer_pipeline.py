@@ -632,26 +632,27 @@ class ProducerPipeline:
             RuntimeError: Nobody makes it any more, for the producer has been closed.
         """
         deadline = None if timeout_s < 0 else self.monotonic_s() + timeout_s
-        while not call.is_over:
-            rest_s = _IDLE_S if deadline is None else deadline - self.monotonic_s()
-            if rest_s <= 0:
-                return False
-            if self._has_notifier_ended() and not call.is_over:
-                self._raise_defect()
-                raise RuntimeError("Producer has been closed")
-            meanwhile()
-            self.wait_for_news(min(rest_s, _IDLE_S), lambda: call.is_over)
+        with self._news.listening() as news:
+            while not call.is_over:
+                rest_s = _IDLE_S if deadline is None else deadline - self.monotonic_s()
+                if rest_s <= 0:
+                    return False
+                if self._has_notifier_ended() and not call.is_over:
+                    self._raise_defect()
+                    raise RuntimeError("Producer has been closed")
+                meanwhile()
+                if not call.is_over:
+                    wait_without(self._core_lock.lock, partial(news.wait, min(rest_s, _IDLE_S)))
         return True
 
     def _has_notifier_ended(self) -> bool:
         thread = self._notifier_thread  # never begun in a simulation, where rounds are events
         return thread.ident is not None and not thread.is_alive()
 
-    def wait_for_news(self, timeout_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Wait for anything to change, at most so long; not at all when it is over by then."""
+    def wait_for_news(self, timeout_s: float) -> None:
+        """Wait for anything to change, at most so long."""
         with self._news.listening() as news:
-            if not is_over():
-                wait_without(self._core_lock.lock, partial(news.wait, timeout_s))
+            wait_without(self._core_lock.lock, partial(news.wait, timeout_s))
 
     def await_answers(self, timeout_s: float) -> None:
         """Let Kafka answer what it was sent. On the notifier thread."""

@@ -213,14 +213,14 @@ class Transactions:
 
     def _abort(self, limit: TimeLimit) -> None:
         raised: list[Exception] = []  # by callbacks
+        serve = partial(self._serve, raised)
         try:
-            if not self._has_ended(_ABORT, limit):
-                # As stock: what is dropped is reported at once, though Kafka may take its time.
-                self._call(_ABORT, self._abort_inner, limit, partial(self._serve, raised))
+            # As stock: what is dropped is reported at once, though Kafka may take its time.
+            if not self._has_ended(_ABORT, limit, serve):
+                self._call(_ABORT, self._abort_inner, limit, serve)
         finally:
-            for failure in raised:
-                self._pipeline.raise_later(failure)
-            raised.clear()  # each has the frame of `_serve`, which must not have it, too
+            while raised:  # and none is left in this frame, which each has itself
+                self._pipeline.raise_later(raised.pop(0))
         self._pipeline.serve(0)
 
     def _serve(self, raised: list[Exception]) -> None:
@@ -309,14 +309,17 @@ class Transactions:
                 raise made.failure
 
         def is_no_answer(error: KafkaError) -> bool:
-            # One call at a time: what still runs is left alone, and waited for by the next call.
+            # One call at a time: what still runs is left alone, and waited for by the next call. So
+            # is what has ended since, or it would be made twice.
             made = self._pipeline.inner_call
-            return error.retriable() and made is not None and made.is_over
+            return error.retriable() and made is not None and made.is_heard
 
         now_s = self._pipeline.monotonic_s
         insist(attempt, limit.rest_s(), is_no_answer, _MOST_S, monotonic_s=now_s)
 
-    def _has_ended(self, name: str, limit: TimeLimit) -> bool:
+    def _has_ended(
+        self, name: str, limit: TimeLimit, meanwhile: Callable[[], None] = lambda: None
+    ) -> bool:
         """Wait for a call that an interrupt has left alone.
 
         Returns:
@@ -328,7 +331,7 @@ class Transactions:
         made = self._pipeline.inner_call
         if made is None or made.is_heard:
             return False
-        if not self._pipeline.wait_for(made, limit.rest_s()):
+        if not self._pipeline.wait_for(made, limit.rest_s(), meanwhile):
             raise _still_waiting()
         made.is_heard = True
         if made.name != name or name not in _RESUMABLE:

@@ -97,10 +97,8 @@ class Comparison:
     def lines(self) -> list[str]:
         """The report."""
         lines = [_counts("stock", self.stock), _counts("blobmsg", self.ours)]
-        both = sum(
-            outcome == self.ours.get(test) == "failed" for test, outcome in self.stock.items()
-        )
-        lines.append(f"failed on both: {both}")
+        both = [t for t, found in self.stock.items() if found == self.ours.get(t) == "failed"]
+        lines += [f"failed on both: {test}" for test in both]
         for test in self.differences:
             reason = self.reasons.get(test, "NO REASON IS KNOWN")
             lines.append(f"only on stock: {test}: {reason}")
@@ -159,7 +157,11 @@ def _run(
         )  # fmt: skip
         if done.returncode not in (0, 1):
             raise SuiteError(f"pytest ended with {done.returncode}: not all tests have run")
-        return read_outcomes(report.read_text())
+        outcomes = read_outcomes(report.read_text())
+        broken = [name for name in outcomes if name.startswith(("::", "None::"))]
+        if broken:
+            raise SuiteError(f"these can't be collected, so their tests have not run: {broken}")
+        return outcomes
 
 
 def _environ_of(stack: Stack) -> dict[str, str]:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from blobmsg.sim.network import NetworkFault
-from blobmsg.sim.transformer import Transformer
 from blobmsg.sim.virtual_store import StoreFault
 from blobmsg.sim.world import START_MS
 
@@ -30,13 +29,11 @@ class Faults:
 
     Attributes:
         hidden: Objects that were missing for so long that a consumer may have skipped them.
-        paused_ms: For how long producers were paused, together.
     """
 
     def __init__(self, system: System) -> None:
         self._system = system
         self.hidden: set[str] = set()
-        self.paused_ms = 0
 
     def schedule(self, fault: Fault) -> None:
         """Have it happen at its time."""
@@ -92,12 +89,10 @@ class Faults:
     def _stall(self, target: int, duration_ms: int) -> None:
         transformers = self._system.living_transformers()
         if transformers:
-            self.paused_ms += duration_ms
             transformers[target % len(transformers)].stall(duration_ms)
 
     def _meet_producer(self, kind: str, hit: ProducerApplication, duration_ms: int) -> None:
         if kind == "pause-producer":
-            self.paused_ms += duration_ms
             hit.process.pause(duration_ms)
             return
         hit.process.kill()
@@ -108,8 +103,6 @@ class Faults:
 
     def _meet_consumer(self, kind: str, hit: ConsumerProcess, duration_ms: int) -> None:
         if kind == "pause-consumer":
-            if isinstance(hit, Transformer):
-                self.paused_ms += duration_ms
             hit.pause(duration_ms)
             return
         others = [

@@ -234,7 +234,13 @@ class InnerProducer:
     @property
     def is_fenced(self) -> bool:
         """Whether a later one has its place, which it may not have heard yet."""
-        return self._identity is not None and self._broker.is_fenced(self._identity)
+        identity = self._identity if self.is_transactional else None
+        return identity is not None and self._broker.is_fenced(identity)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it has a transactional id."""
+        return self._transactional_id is not None
 
     # --- transactions ---------------------------------------------------------------------------
 
@@ -281,7 +287,11 @@ class InnerProducer:
             )
         self.is_in_transaction = self._has_asked = False
         if not is_commit and (self.abortable is not None or self._needs_bump):
-            # As librdkafka: what is still on the wire must not join the next transaction.
+            # As librdkafka: what is still on the wire must not join the next transaction. Kafka
+            # gives another epoch only to who has the present one.
+            if self.is_fenced:
+                self._set_fatal()
+                self._check_fatal()
             self._take_identity(
                 self._broker.init_producer(self._transactional_id, self._transaction_timeout_ms)
             )

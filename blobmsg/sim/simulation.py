@@ -206,7 +206,7 @@ class Simulation:
         check_reports(self.history)
         check_log(self.history, facts)
         failed = {sent.source for sent in self.history.sent.values() if sent.error is not None}
-        may_have_gaps = {producer_id_of(source) for source in failed}
+        may_have_gaps = {producer_id_of(source) for source in failed | self.history.dead}
         for place in self.truth.places():
             check_sequences(place, self.truth.sequences(place), may_have_gaps)
         if self.store.overwritten:
@@ -228,20 +228,21 @@ class Simulation:
 
     def _check_deadlines(self) -> None:
         plan = self._plan
-        slack_ms = _SLACK_MS + self._faults.paused_ms
-        all_sent = self.history.sent.values()
-        plain = [sent for sent in all_sent if sent.transaction is None]
-        others = [sent for sent in all_sent if sent.transaction is not None]
-        check_deadlines(plain, self._reported_ms, plan.message_timeout_ms, slack_ms)
-        timeout_ms = min(plan.message_timeout_ms, TRANSACTION_MS)
-        # Who waits in another call, or is busy, hears nothing meanwhile.
-        slack_ms += BUSY_MS if plan.transformers else 0
-        slack_ms += TRANSACTION_MS if any(f.kind == "net-calls" for f in plan.faults) else 0
-        check_deadlines(others, self._reported_ms, timeout_ms, slack_ms)
-        if not plan.faults and plan.queue_kbytes > 1000:
-            # Objects wait for one another: three are uploaded at once.
-            uploads_ms = len(self.store.objects) * UPLOAD_MS[1] // UPLOAD_THREADS
-            check_deadlines(plain, self._reported_ms, plan.interval_ms, _SLACK_MS + uploads_ms)
+        of: dict[str, list[Sent]] = {process.name: [] for process in self._system.producers}
+        for sent in self.history.sent.values():
+            of[sent.source].append(sent)
+        for process in self._system.producers:
+            timeout_ms, slack_ms = plan.message_timeout_ms, _SLACK_MS + process.paused_ms
+            if process.inner.is_transactional:
+                timeout_ms = min(timeout_ms, TRANSACTION_MS)
+                # Who waits in another call, or is busy, hears nothing meanwhile.
+                slack_ms += BUSY_MS if plan.transformers else 0
+                slack_ms += TRANSACTION_MS if any(f.kind == "net-calls" for f in plan.faults) else 0
+            check_deadlines(of[process.name], self._reported_ms, timeout_ms, slack_ms)
+            if not plan.faults and plan.queue_kbytes > 1000 and not process.inner.is_transactional:
+                # Objects wait for one another: three are uploaded at once.
+                slack_ms += len(self.store.objects) * UPLOAD_MS[1] // UPLOAD_THREADS
+                check_deadlines(of[process.name], self._reported_ms, plan.interval_ms, slack_ms)
 
     def _end_transformers(self) -> None:
         """Exactly once: a committed copy of each record, and nothing else."""

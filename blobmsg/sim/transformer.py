@@ -87,6 +87,10 @@ class Transformer(ConsumerProcess):
         """Stand still so long right before the next commit; others may have its partitions then."""
         self._stall_ms = duration_ms
 
+    def wake(self) -> None:
+        """See `ConsumerProcess.wake`."""
+        self._stall_ms = 0
+
     def touch(self, at_ms: int = 0) -> None:
         """See `ConsumerProcess.touch`."""
         self.after(max(0, at_ms - self.world.now_ms), self._news.set)
@@ -115,8 +119,9 @@ class Transformer(ConsumerProcess):
         try:
             self.producer.poll()
             messages = self.consumption.consume(self._rng.randint(1, _AT_ONCE), 0.0)
-            if self._drop_failure is not None:
-                raise self._drop_failure
+            failure, self._drop_failure = self._drop_failure, None
+            if failure is not None:
+                raise failure
             has_records = self.take(messages)
             for message in messages:
                 if message.error() is None:

@@ -27,8 +27,8 @@ START_MS: Final = 1_000_000
 START_WALL_MS: Final = 1_767_225_600_000
 
 
-class Violation(Exception):
-    """A rule of DESIGN.md is broken."""
+class Violation(BaseException):
+    """A rule of DESIGN.md is broken; no `except Exception` of production code may keep it."""
 
 
 class Chance(random.Random):
@@ -122,6 +122,7 @@ class Process:
         died_ms: When it was killed.
         paused_until_ms: It does nothing before.
         pauses: How often it was paused.
+        paused_ms: For how long, together.
         fibers: Its callers that may wait.
     """
 
@@ -131,6 +132,7 @@ class Process:
         self.died_ms: int | None = None
         self.paused_until_ms = 0
         self.pauses = 0
+        self.paused_ms = 0
         self.fibers: list[greenlet] = []
 
     @property
@@ -159,6 +161,7 @@ class Process:
         """Stop it for a while, as SIGSTOP does."""
         self.paused_until_ms = max(self.paused_until_ms, self.world.now_ms + duration_ms)
         self.pauses += 1
+        self.paused_ms += duration_ms
         self.world.note("pause", self.name, duration_ms)
 
     def kill(self) -> None:

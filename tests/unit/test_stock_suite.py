@@ -43,7 +43,7 @@ def test_only_what_passes_on_stock_alone_needs_a_reason() -> None:
     assert compared.lines() == [
         "stock: 3 passed, 1 failed, 1 skipped of 5",
         "blobmsg: 1 passed, 2 failed, 1 skipped of 4",
-        "failed on both: 1",
+        "failed on both: c",
         "only on stock: b: virtual offsets",
         "only on stock: d: NO REASON IS KNOWN",
     ]

@@ -358,3 +358,59 @@ def test_an_open_transaction_is_no_hindrance_to_close_without_a_limit(
     assert [text for text in said if "transaction" in text] == [
         "closed with an open transaction, which is aborted"
     ]
+
+
+def test_close_keeps_its_time_though_a_transaction_is_open_and_brokers_are_away(
+    brokers: MockKafka, make_producer: Callable[..., BlobProducer]
+) -> None:
+    producer = _delivered(make_producer(message_timeout_ms=2000))
+    brokers.go_away()
+    started = time.monotonic()
+    producer.close()
+    took_s = time.monotonic() - started
+
+    assert took_s < 2 + 1 + 1
+
+
+def test_a_commit_that_ends_just_when_its_time_is_over_is_not_made_again(
+    brokers: MockKafka,
+    make_producer: Callable[..., BlobProducer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    producer = _delivered(make_producer())
+    brokers.answer_after(400)
+    pipeline = private(producer, "pipeline")
+    wait_for = pipeline.wait_for
+
+    def too_late(*arguments: Any) -> bool:
+        assert wait_for(*arguments)
+        monkeypatch.undo()
+        return False
+
+    monkeypatch.setattr(pipeline, "wait_for", too_late)
+    error = _error_of(partial(producer.commit_transaction, _WAIT_S))
+    producer.commit_transaction(_WAIT_S)
+    producer.begin_transaction()
+
+    assert (error.code(), error.retriable()) == (KafkaError._TIMED_OUT, True)
+
+
+def test_an_abort_that_is_called_again_reports_while_it_waits(
+    brokers: MockKafka, make_producer: Callable[..., BlobProducer]
+) -> None:
+    producer = _delivered(make_producer(blobmsg_batch_interval_ms=60_000))
+    outcomes: list[str] = []
+
+    def report(error: Any, _message: Any) -> None:
+        outcomes.append(error.name())
+        if len(outcomes) == 1:
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        producer.produce("topic", b"value", on_delivery=report)
+    brokers.go_away()
+    with pytest.raises(KeyboardInterrupt):
+        producer.abort_transaction(_WAIT_S)
+    _error_of(partial(producer.abort_transaction, 1))
+
+    assert outcomes == ["_PURGE_QUEUE", "_PURGE_QUEUE"]
