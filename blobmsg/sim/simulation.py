@@ -228,16 +228,19 @@ class Simulation:
 
     def _check_deadlines(self) -> None:
         plan = self._plan
+        consumers = self._system.consumers
+        transformers = {c.producer.name for c in consumers if isinstance(c, Transformer)}
         of: dict[str, list[Sent]] = {process.name: [] for process in self._system.producers}
         for sent in self.history.sent.values():
             of[sent.source].append(sent)
+        waiting_ms = TRANSACTION_MS if any(f.kind == "net-calls" for f in plan.faults) else 0
         for process in self._system.producers:
             timeout_ms, slack_ms = plan.message_timeout_ms, _SLACK_MS + process.paused_ms
             if process.inner.is_transactional:
                 timeout_ms = min(timeout_ms, TRANSACTION_MS)
-                # Who waits in another call, or is busy, hears nothing meanwhile.
-                slack_ms += BUSY_MS if plan.transformers else 0
-                slack_ms += TRANSACTION_MS if any(f.kind == "net-calls" for f in plan.faults) else 0
+            if process.name in transformers:
+                # Who is busy, or waits for its positions to be taken, hears nothing meanwhile.
+                slack_ms += BUSY_MS + waiting_ms
             check_deadlines(of[process.name], self._reported_ms, timeout_ms, slack_ms)
             if not plan.faults and plan.queue_kbytes > 1000 and not process.inner.is_transactional:
                 # Objects wait for one another: three are uploaded at once.

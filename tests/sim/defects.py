@@ -181,12 +181,6 @@ DEFECTS = (
         "            self._pipeline.inner.send_offsets_to_transaction(partitions, group_metadata, patience_s)\n",
         "            del patience_s\n",
     ),
-    LineDefect(
-        "what an abort drops is reported when Kafka has answered",
-        "transactions.py",
-        "self._call(_ABORT, self._abort_inner, limit, partial(self._serve, raised))",
-        "self._call(_ABORT, self._abort_inner, limit)",
-    ),
 )
 
 _NOT_SEEN = {
