@@ -105,10 +105,10 @@ class ProducerApplication:
     def _flush(self, timeout_s: float) -> None:
         """Flush; it ends in time, and 0 means that all is reported."""
         world, process = self.process.world, self.process
-        begun_ms, pauses = world.now_ms, process.pauses
+        begun_ms, paused_ms = world.now_ms, process.paused_ms
         remaining = process.flush(timeout_s)
         late_ms = world.now_ms - begun_ms - round(timeout_s * 1000)
-        if timeout_s >= 0 and late_ms > _LATE_MS and process.pauses == pauses:
+        if timeout_s >= 0 and late_ms > _LATE_MS and process.paused_ms == paused_ms:
             raise Violation(f"{process.name}: flush({timeout_s}) took {late_ms} ms longer")
         unreported_bytes = self._history.unreported_bytes.get(process.name, 0)
         if not remaining and unreported_bytes:

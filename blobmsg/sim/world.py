@@ -121,7 +121,6 @@ class Process:
     Attributes:
         died_ms: When it was killed.
         paused_until_ms: It does nothing before.
-        pauses: How often it was paused.
         paused_ms: For how long, together.
         fibers: Its callers that may wait.
     """
@@ -131,7 +130,6 @@ class Process:
         self.name = name
         self.died_ms: int | None = None
         self.paused_until_ms = 0
-        self.pauses = 0
         self.paused_ms = 0
         self.fibers: list[greenlet] = []
 
@@ -160,7 +158,6 @@ class Process:
     def pause(self, duration_ms: int) -> None:
         """Stop it for a while, as SIGSTOP does."""
         self.paused_until_ms = max(self.paused_until_ms, self.world.now_ms + duration_ms)
-        self.pauses += 1
         self.paused_ms += duration_ms
         self.world.note("pause", self.name, duration_ms)
 

@@ -90,6 +90,11 @@ def _error_of(call: Callable[[], object]) -> KafkaError:
     return error
 
 
+def _interrupt(_error: object, _message: object) -> None:
+    """What Ctrl-C does in a delivery callback."""
+    raise KeyboardInterrupt
+
+
 def test_what_kafka_was_asked_to_commit_is_never_too_late(
     brokers: MockKafka, make_producer: Callable[..., BlobProducer]
 ) -> None:
@@ -135,10 +140,7 @@ def test_nothing_can_be_committed_of_an_abort_that_a_callback_has_interrupted(
 ) -> None:
     producer = _delivered(make_producer(blobmsg_batch_interval_ms=60_000))
 
-    def interrupt(_error: Any, _message: Any) -> None:
-        raise KeyboardInterrupt
-
-    producer.produce("topic", b"value", on_delivery=interrupt)
+    producer.produce("topic", b"value", on_delivery=_interrupt)
     brokers.answer_after(_SLOW_MS)
     with pytest.raises(KeyboardInterrupt):
         producer.abort_transaction(_WAIT_S)
@@ -165,10 +167,7 @@ def test_close_asks_kafka_to_abort_though_a_callback_interrupts_it(
 
     private(producer, "pipeline").inner = Watched()
 
-    def interrupt(_error: Any, _message: Any) -> None:
-        raise KeyboardInterrupt
-
-    producer.produce("topic", b"value", on_delivery=interrupt)
+    producer.produce("topic", b"value", on_delivery=_interrupt)
     with contextlib.suppress(KeyboardInterrupt):
         producer.close()
 
