@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError
 
+from blobmsg.core.events import EncodeInline
 from blobmsg.core.segments import SegmentState
 from blobmsg.delivery_reports import kafka_error_of
 from blobmsg.errors import BlobmsgError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from blobmsg.clock import Clock
-    from blobmsg.core.events import ProducerAction
+    from blobmsg.core.events import CutSegment, ProducerAction
     from blobmsg.core.producer_core import ProducerCore
     from blobmsg.core.segments import Batch, SealedSegment
     from blobmsg.format.encoded_segment import EncodedSegment
@@ -105,7 +106,8 @@ class UploadResults:
     ) -> None:
         """See `UploadOutcomes`."""
         with self._core_lock:
-            self._core.object_encoded(batch, encoded, object_bytes, self._clock.now_ms())
+            now_ms = self._clock.now_ms()
+            self._dispatch(self._core.object_encoded(batch, encoded, object_bytes, now_ms))
             self._news.tell()
 
     def attempt_failed(self, batch: Batch, begun_ms: int) -> None:
@@ -151,11 +153,14 @@ class UploadResults:
             self._core.upload_needless(batch)
             self._news.tell()
 
-    def begin_inline(self, segment: SealedSegment) -> Rows | EncodedSegment | None:
+    def begin_inline(self, action: EncodeInline | CutSegment) -> Rows | EncodedSegment | None:
         """See `UploadOutcomes`."""
+        segment = action.segment
         with self._core_lock.lock:
             if segment.state is not SegmentState.WAITING:
                 return None
+            if isinstance(action, EncodeInline) and segment.encoded is not None:
+                return segment.encoded  # an object was made of it
             return segment.rows if segment.rows.record_count else segment.encoded
 
     def cut(self, segment: SealedSegment, pieces: list[SealedSegment]) -> None:

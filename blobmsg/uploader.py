@@ -81,8 +81,12 @@ class UploadOutcomes(Protocol):
         """Nobody waits for it any more, and it is not stored; its memory is free again."""
         ...
 
-    def begin_inline(self, segment: SealedSegment) -> Rows | EncodedSegment | None:
-        """What an inline segment has; None when it has failed, or is stored, meanwhile."""
+    def begin_inline(self, action: EncodeInline | CutSegment) -> Rows | EncodedSegment | None:
+        """What an inline segment has; None when it has failed, or is stored, meanwhile.
+
+        Args:
+            action: To cut it takes its records, while it has any.
+        """
         ...
 
     def inline_encoded(self, segment: SealedSegment, part: Part, data: bytes) -> None:
@@ -290,7 +294,7 @@ class Uploader:
 
     def _make_inline(self, action: EncodeInline | CutSegment) -> None:
         segment = action.segment
-        found = self._outcomes.begin_inline(segment)
+        found = self._outcomes.begin_inline(action)
         try:
             if isinstance(action, CutSegment):
                 pieces = [] if found is None else cut_segment(segment, found, action.max_bytes)

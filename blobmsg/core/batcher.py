@@ -77,6 +77,9 @@ class Batcher:
         writer_zone: The zone of this process; "" when unknown.
         writer_id: 32 hex digits, unique to this producer.
 
+    Attributes:
+        router: As above.
+
     Threads: under the producer's lock.
     """
 
@@ -91,7 +94,7 @@ class Batcher:
         writer_zone: str,
         writer_id: str,
     ) -> None:
-        self._router = router
+        self.router = router
         self._seal_at_bytes = router.seal_at_bytes(batch_size_bytes)
         self._interval_ms = batch_interval_ms
         self._deadline_after_ms = deadline_after_ms
@@ -177,7 +180,7 @@ class Batcher:
             made = Lane(
                 key,
                 self._seal_at_bytes,
-                is_direct=lanes.is_plain or self._router.is_direct_at_first(),
+                is_direct=lanes.is_plain or self.router.is_direct_at_first(),
                 is_plain=lanes.is_plain,
                 now_ms=now_ms,
             )
@@ -221,8 +224,8 @@ class Batcher:
         size_bytes, lane.size_bytes = lane.size_bytes, 0
         was_direct = lane.is_direct
         if not lane.is_plain:
-            self._router.observe_sealed(lane, size_bytes, now_ms)
-        self._router.assign_routes(
+            self.router.observe_sealed(lane, size_bytes, now_ms)
+        self.router.assign_routes(
             [s for s in sealed if s.topic not in plain_topics], is_direct=was_direct
         )
         for segment_ in sealed:

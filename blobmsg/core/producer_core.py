@@ -246,6 +246,11 @@ class ProducerCore:
             if not fits and segment.record_count > 1:  # many headers
                 half_bytes = min(max_bytes, segment.encoded_bytes // 2)
                 return [self.fallback.cutting(segment, half_bytes)]
+        is_whole = not segment.has_fallen_back and segment.rows.record_count > 0
+        if not fits and is_whole:
+            segment.route = self.batcher.router.route_without_envelope(segment, len(data))
+            if segment.route is Route.PLAIN:
+                return self.notifier.ready([segment], now_ms)
         if not fits:
             batch = self.batcher.make_batch_of([segment], lanes, timestamp_ms)
             if segment.record_count > 1:  # else it may not leave the object
@@ -343,10 +348,11 @@ class ProducerCore:
         encoded: Mapping[SealedSegment, EncodedSegment],
         object_bytes: int,
         now_ms: int,
-    ) -> None:
+    ) -> list[ProducerAction]:
         """The batch's object is built of these segments, and on its way to the store.
 
-        Records that nobody waits for live on in it alone.
+        Records that nobody waits for live on in it alone. Segments that have become so short that
+        an object of them is dearer leave it for their notifications.
         """
         self._end_reservation(batch)
         self.memory.charge_object(object_bytes)
@@ -356,6 +362,18 @@ class ProducerCore:
             # Of what has fallen back, the one who encodes it has the records; it may be cut.
             if not segment.has_callbacks and not segment.has_fallen_back:
                 self._free_records(segment)
+        lengths = [segment.length_bytes for segment in encoded]
+        if not self.batcher.router.is_cheaper_in_kafka(lengths):
+            return []
+        leaving = [
+            segment
+            for segment in encoded
+            if segment.waits_for(batch)
+            and segment.length_bytes <= self.fallback.max_bytes_of(segment)
+        ]
+        for segment in leaving:
+            segment.route = Route.INLINE
+        return [EncodeInline(segment) for segment in leaving]
 
     def object_released(self, batch: Batch, size_bytes: int) -> None:
         """The batch's upload has ended: its object's bytes (0: never built) are free again."""

@@ -1,6 +1,7 @@
 """Which way segments go: object, inline or plain, by what each would cost.
 
-Decides when a lane's batch is sealed, and whether a lane is *direct* (its records leave at once,
+Decides when a lane's batch is sealed, and again when its bytes are known, for they may have
+compressed well; and whether a lane is *direct* (its records leave at once,
 because at its rate waiting would buy nothing). Never chooses what costs more than plain Kafka,
 reads and notifications included (DESIGN.md, rule 11).
 """
@@ -127,12 +128,34 @@ class Router:
                 if segment.route is Route.INLINE and segment.record_count == 1:
                     segment.route = Route.PLAIN
 
+    def is_cheaper_in_kafka(self, stored_bytes: Sequence[int]) -> bool:
+        """Whether an object of segments that have become so long should not be stored.
+
+        Args:
+            stored_bytes: Of each segment, compressed.
+        """
+        if self._route != "auto":
+            return False
+        return not any(worth_storing(stored_bytes, self._prices, groups=self._groups))
+
+    def route_without_envelope(self, segment: SealedSegment, stored_bytes: int) -> Route:
+        """The route of a segment that was to go inline and has become too large for that.
+
+        Args:
+            segment: Has its records.
+            stored_bytes: How long it has become.
+        """
+        is_dear = self.is_cheaper_in_kafka([stored_bytes])
+        return Route.PLAIN if is_dear and self._fits_by_record(segment) else Route.BLOB
+
     def _kafka_route(self, segment: SealedSegment) -> Route:
         """Through Kafka, for an object is dearer; a segment too large for it record by record."""
         route = self._small_route(segment)
-        if route is Route.BLOB and max(payload_sizes(segment.rows)) <= self._max_bytes(segment):
-            return Route.PLAIN
-        return route
+        is_too_large = route is Route.BLOB
+        return Route.PLAIN if is_too_large and self._fits_by_record(segment) else route
+
+    def _fits_by_record(self, segment: SealedSegment) -> bool:
+        return max(payload_sizes(segment.rows)) <= self._max_bytes(segment)
 
     def _small_route(self, segment: SealedSegment) -> Route:
         fits = segment.encoded_bytes <= self._max_bytes(segment)

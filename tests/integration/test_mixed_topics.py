@@ -376,6 +376,35 @@ def test_compressed_segments_come_back_as_they_were(
     assert all(m.headers() == [("h", b"v")] for m in messages)
 
 
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+@pytest.mark.parametrize("hears", [False, True])
+def test_what_compresses_so_well_that_an_object_is_dearer_goes_through_kafka(
+    conf: dict[str, Any],
+    reading: dict[str, Any],
+    make_topic: Callable[..., str],
+    compression: str,
+    hears: bool,
+) -> None:
+    topic = make_topic()
+    values = [b"the same again and again " * 20 + b"%d" % number for number in range(3000)]
+    packed = {**conf, "blobmsg.route": "auto", "compression.type": compression}
+    with BlobProducer(packed) as producer:
+        reports = Reports()
+        for value in values:
+            producer.produce(topic, value, on_delivery=reports if hears else None)
+        assert producer.flush(30) == 0
+        stats = producer.stats()
+    assert reports.errors == []
+    assert len(reports.messages()) == (len(values) if hears else 0)
+    # 1.5 MB, or 60 KB when compressed: an object pays from about 110 KiB on.
+    assert (stats["object_bytes"] > 0) == (compression == "none")
+
+    with BlobConsumer({**conf, **reading}) as consumer:
+        consumer.assign([partition(topic, 0, 0)])
+        messages = read_to_end(consumer, 1).messages
+    assert [m.value() for m in messages] == values
+
+
 @pytest.mark.parametrize("route", ROUTES)
 def test_none_and_empty_headers_and_timestamps_are_what_stock_delivers(
     conf: dict[str, Any],

@@ -255,9 +255,9 @@ def test_a_segment_that_has_failed_is_not_encoded_any_more(
     start: Callable[..., ProducerPipeline],
 ) -> None:
     pipeline = start(Kafka(is_full=False))
-    segment = SimpleNamespace(state=SegmentState.FAILED)
+    action: Any = SimpleNamespace(segment=SimpleNamespace(state=SegmentState.FAILED))
 
-    assert pipeline.upload_results.begin_inline(segment) is None  # type: ignore[arg-type]
+    assert pipeline.upload_results.begin_inline(action) is None
 
 
 def test_a_defect_in_a_thread_stops_the_producer_from_taking_more(

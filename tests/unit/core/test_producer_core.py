@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,8 +34,14 @@ from tests.helpers.producing import (
     ScriptedRouter,
     encoded_of,
     make_bench,
+    make_router,
     part_of,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from blobmsg.core.events import ProducerAction
 
 
 def bench(*routes: Route, **options: int) -> Bench:
@@ -204,6 +212,94 @@ def test_inline_bytes_too_large_for_a_record_become_an_object() -> None:
     assert segment.route is Route.BLOB
     assert segment.inline is None
     assert made.core.memory.inline_bytes == 0
+
+
+# --- the route again, by what the bytes have become -----------------------------------------------
+
+
+def careful_bench(*values: bytes, callback: Callable[..., Any] | None = None) -> Bench:
+    """One that chooses by cost, with a record of each value in a partition of its own."""
+    made = make_bench(make_router(inline_max_bytes=500_000), inline_max_bytes=500_000,
+                      batch_size_bytes=1 << 24, limit_bytes=1 << 24)  # fmt: skip
+    made.topic("flights", [""] * len(values))
+    for partition, value in enumerate(values):
+        made.append(value, partition=partition, callback=callback)
+    return made
+
+
+def built(made: Bench, **length_bytes: int) -> tuple[list[SealedSegment], list[ProducerAction]]:
+    """Seal, and have an object built of segments that have become so long, by partition."""
+    segments = sealed(made)
+    of_segments = {
+        segment: replace(encoded_of(segment), length_bytes=length)
+        for segment, length in zip(segments, length_bytes.values(), strict=True)
+    }
+    return segments, made.core.object_encoded(batch_of(segments[0]), of_segments, 0, 0)
+
+
+def test_what_has_compressed_so_well_that_an_object_is_dearer_goes_inline() -> None:
+    made = careful_bench(b"v" * 300_000, b"v" * 200_000, callback=heard)
+
+    segments, actions = built(made, first=30_000, second=20_000)
+
+    assert actions == [EncodeInline(segment) for segment in segments]
+    assert not batch_of(segments[0]).is_wanted
+    made.core.object_released(batch_of(segments[0]), 0)
+    assert made.core.memory.inline_bytes == 50_000
+    for segment in segments:
+        assert inline_encoded(made, segment, 20_000) == [Notify(segment)]
+
+
+def test_what_an_object_is_still_cheaper_for_stays_in_it() -> None:
+    made = careful_bench(b"v" * 300_000, b"v" * 200_000)
+
+    segments, actions = built(made, first=150_000, second=1000)
+
+    assert actions == []
+    assert [segment.route for segment in segments] == [Route.BLOB, Route.BLOB]
+
+
+def test_what_was_to_be_stored_whatever_it_costs_stays_in_its_object() -> None:
+    made = bench()
+    made.append(b"v" * 100)
+
+    (segment,), actions = built(made, only=10)
+
+    assert actions == []
+    assert batch_of(segment).is_wanted
+
+
+def test_what_has_failed_while_it_was_encoded_goes_nowhere() -> None:
+    made = careful_bench(b"v" * 300_000, b"v" * 200_000)
+    segments = sealed(made)
+    made.core.tick(DEADLINE_MS, 0)
+    of_segments = {s: replace(encoded_of(s), length_bytes=1000) for s in segments}
+
+    assert made.core.object_encoded(batch_of(segments[0]), of_segments, 0, DEADLINE_MS) == []
+
+
+def test_what_is_too_large_for_a_notification_stays_in_its_object() -> None:
+    made = careful_bench(b"v" * 300_000)
+    made.topics["flights"].inline_max_bytes = 5000
+
+    (segment,), actions = built(made, only=5001)
+
+    assert actions == []
+    assert batch_of(segment).is_wanted
+
+
+def test_inline_bytes_too_large_for_a_record_go_one_by_one_where_an_object_is_dearer() -> None:
+    made = make_bench(make_router(inline_max_bytes=500), inline_max_bytes=500)
+    made.topic("flights", [""])
+    made.append(b"v" * 300)
+    made.append(b"v" * 100)
+    (segment,) = sealed(made)
+    before = segment.route
+
+    (action,) = inline_encoded(made, segment, 501)
+
+    assert action == Notify(segment)
+    assert [before, segment.route] == [Route.INLINE, Route.PLAIN]
 
 
 # --- memory ---------------------------------------------------------------------------------------
