@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -192,6 +193,9 @@ def main(words: Sequence[str] | None = None) -> int:
     if not (checkout / "requirements" / "requirements-tests-install.txt").exists():
         print(f"{checkout} is no checkout of confluent-kafka-python", file=sys.stderr)
         return _MISTAKE
+    # Where a shell has started this in the background it is ignored, and the tests that interrupt
+    # themselves would wait for ever.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tests = arguments.tests or _tests_of(checkout)
     python = str(_install(checkout))
     with contextlib.ExitStack() as exits:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from blobmsg.sim.truth import Fact
 
 __all__ = [
+    "check_cost",
     "check_deadlines",
     "check_log",
     "check_readings",
@@ -31,6 +32,15 @@ __all__ = [
 ]
 
 _Place = tuple[str, int]
+
+# DESIGN.md's own figures: what requests cost, what a byte written to Kafka crosses, and what a
+# notification does, wire and replicas together.
+_PUT_USD: Final = 5e-6
+_GET_USD: Final = 4e-7
+_CROSSING_USD_PER_BYTE: Final = 0.02 / (1 << 30)
+_CROSSINGS: Final = 2 + 2 / 3
+_NOTIFICATION_BYTES: Final = 900
+_ROUNDING: Final = 1.01
 
 
 def check_reports(history: History) -> None:
@@ -209,3 +219,23 @@ def check_deadlines(
         if timeout_ms and took_ms > timeout_ms + slack_ms:
             name = "nothing" if record.error is None else KafkaError.name(record.error)
             raise Violation(f"{record.key!r} was reported ({name}) after {took_ms} ms")
+
+
+def check_cost(key: str, segment_bytes: Sequence[int]) -> None:
+    """An object that was chosen for its cost costs no more than its segments in Kafka (rule 11).
+
+    Args:
+        key: Its name.
+        segment_bytes: Of its segments, as stored; each is notified and read by itself.
+
+    Raises:
+        Violation: It costs more.
+    """
+    count = len(segment_bytes)
+    notified_usd = _NOTIFICATION_BYTES * _CROSSING_USD_PER_BYTE
+    store_usd = _PUT_USD + count * (_GET_USD + notified_usd)
+    kafka_usd = sum(segment_bytes) * _CROSSINGS * _CROSSING_USD_PER_BYTE
+    if store_usd > kafka_usd * _ROUNDING:
+        raise Violation(
+            f"{key} costs {store_usd:.2e} USD, its {count} segments in Kafka {kafka_usd:.2e}"
+        )

@@ -87,6 +87,7 @@ class ConsumerApplication(ConsumerProcess):
         if self.take(messages):
             self._patience_ms = self.habits.poll_ms
             self._commit(messages)
+        self.pass_over()
         if self._rng.random() < self.habits.seek_share:
             self._seek()
         if self._rng.random() < self.habits.pause_share:
@@ -138,11 +139,8 @@ class ConsumerApplication(ConsumerProcess):
             return
         reading = self._rng.choice(readings)
         offset = self._rng.choice(reading.records[-50:])[0]
-        topic, partition = reading.place
-        if offset >> _BITS < self._broker.log(reading.place).start:
-            return
-        self.consumption.assignment.seek(TopicPartition(topic, partition, offset))
-        self._history.began(self.group, self.name, reading.place, offset)
+        if offset >> _BITS >= self._broker.log(reading.place).start:
+            self.seek(reading.place, offset)
 
     def _pause(self) -> None:
         if self._paused:

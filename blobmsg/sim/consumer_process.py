@@ -40,12 +40,12 @@ class VirtualFetcher:
     Args:
         process: Whose it is.
         store: The store.
-        request_timeout_ms: How long one section may take.
+        settings: Ours.
     """
 
-    def __init__(self, process: ConsumerProcess, store: VirtualStore, keep_bytes: int) -> None:
+    def __init__(self, process: ConsumerProcess, store: VirtualStore, settings: Settings) -> None:
         self._process = process
-        self._requests = StoreRequests(store, process)
+        self._requests = StoreRequests(store, process, settings)
         stores: Any = self._requests
         self._fetcher = Fetcher(
             stores,
@@ -53,7 +53,7 @@ class VirtualFetcher:
             self._requests.clock,
             threads=0,
             request_timeout_ms=_FETCH_TIMEOUT_MS,
-            keep_bytes=keep_bytes,
+            keep_bytes=settings.prefetch_max_bytes // 2,
             name=process.name,
         )
         self._results: list[FetchResult] = []
@@ -115,6 +115,7 @@ class ConsumerProcess(Process):
 
     Attributes:
         errors: What the application was told.
+        forged: Where it was told of forgeries by the last `take`, and where to go on.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class ConsumerProcess(Process):
         self._settings = settings
         self._rng = world.rng
         self._is_automatic = view.enable_auto_commit
-        self.fetcher = VirtualFetcher(self, store, settings.prefetch_max_bytes // 2)
+        self.fetcher = VirtualFetcher(self, store, settings)
         self.inner = InnerConsumer(
             self,
             broker,
@@ -165,6 +166,7 @@ class ConsumerProcess(Process):
             monotonic_s=self.monotonic_s,
         )
         self.errors: list[KafkaError] = []
+        self.forged: list[tuple[_Place, int]] = []
         self._largest_bytes = 0
         self.inner.subscribe(
             topics,
@@ -233,10 +235,10 @@ class ConsumerProcess(Process):
     def take(self, messages: list[Any]) -> bool:
         """Tell the history what was handed out; whether there were records."""
         records = 0
+        self.forged = []
         for message in messages:
-            error = message.error()
-            if error is not None:
-                self._failed(error)
+            if message.error() is not None:
+                self._told(message)
                 continue
             records += 1
             self._history.delivered(self.name, message)
@@ -244,11 +246,28 @@ class ConsumerProcess(Process):
             self._check_memory()
         return records > 0
 
-    def _failed(self, error: KafkaError) -> None:
+    def _told(self, message: Any) -> None:
+        error: KafkaError = message.error()
         self.errors.append(error)
         self.world.note("error", self.name, error.name())
         if error.code() == KafkaError._FATAL:
             raise Violation(f"{self.name} is told of a defect: {error.str()}")
+        if message.topic() is None:
+            return
+        place, offset = (message.topic(), message.partition()), message.offset()
+        self._history.told_of_failure(self.name, place, offset, error)
+        if self._history.is_forged(place, offset >> _BITS):
+            self.forged.append((place, ((offset >> _BITS) + 1) << _BITS))
+
+    def pass_over(self) -> None:
+        """Go on behind forgeries, as a person has it do who has looked at them."""
+        for place, offset in self.forged:
+            self.seek(place, offset)
+
+    def seek(self, place: _Place, offset: int) -> None:
+        """Go on at another position of a partition."""
+        self.consumption.assignment.seek(TopicPartition(*place, offset))
+        self._history.began(self.group, self.name, place, offset)
 
     def begins_at(self, place: tuple[str, int]) -> int | None:
         """Where a partition begins that has no start of its own, as the group has told it."""

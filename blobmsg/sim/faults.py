@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from blobmsg.sim.forgery import FORGERIES, forge
 from blobmsg.sim.network import NetworkFault
 from blobmsg.sim.virtual_store import StoreFault
 from blobmsg.sim.world import START_MS
@@ -55,6 +56,8 @@ class Faults:
             self._meet_producer(kind, producers[target % len(producers)], fault.duration_ms)
         elif kind == "fence":
             self._fence(target, producers)
+        elif kind == "forge":
+            self._forge(target)
         elif kind == "stall-transformer":
             self._stall(target, fault.duration_ms)
         elif kind == "join-consumer":
@@ -76,6 +79,20 @@ class Faults:
             self.hidden.add(key)
         store.hidden_until_ms[key] = world.now_ms + duration_ms
         world.note("hide", key, duration_ms)
+
+    def _forge(self, target: int) -> None:
+        """Let somebody write a notification who is none of us."""
+        system, rng = self._system, self._system.world.rng
+        real = system.truth.notifications_of_objects()
+        if not real:
+            return
+        kind = rng.choice(FORGERIES)
+        message = forge(kind, rng.choice(real), rng)
+        place = (system.topics[target % len(system.topics)], target % system.plan.partitions)
+        system.truth.add_forgery(place, system.broker.log(place).end, message)
+        system.world.note("forge", kind, *place)
+        identity = system.broker.init_producer(None)
+        system.broker.append(place, identity, 0, [message], system.world.now_ms)
 
     def _fence(self, target: int, producers: list[ProducerApplication]) -> None:
         """Start another process with the same transactional id, though the old one lives."""

@@ -112,6 +112,8 @@ class History:
         dead: Producers that were killed.
         may_pass: Whether a consumer may have passed over all of a partition between two positions.
         told: The position at which a consumer was told that a partition begins; None: it was not.
+        may_fail: Whether there is something wrong with what lies at a virtual offset.
+        is_forged: Whether nobody of the system wrote what lies at a Kafka offset.
         unreported_bytes: Keys and values that each producer has taken and not reported.
     """
 
@@ -126,6 +128,8 @@ class History:
         self.unreported_bytes: dict[str, int] = {}
         self.may_pass: Callable[[_Place, int, int], bool] = lambda _place, _first, _end: False
         self.told: Callable[[str, _Place], int | None] = lambda _consumer, _place: None
+        self.may_fail: Callable[[_Place, int], bool] = lambda _place, _offset: False
+        self.is_forged: Callable[[_Place, int], bool] = lambda _place, _offset: False
 
     # --- producers ----------------------------------------------------------------------------
 
@@ -222,6 +226,23 @@ class History:
             raise Violation(f"{consumer} got {key!r} at {offset} of {place} behind {before}")
         reading.records.append((offset, key))
         self._world.note("got", consumer, *place, offset)
+
+    def told_of_failure(self, consumer: str, place: _Place, offset: int, error: Any) -> None:
+        """A consumer was told that a record can't be had (rule 9).
+
+        Raises:
+            Violation: The partition is not the consumer's, the record is not the next one, or
+                nothing is wrong with it.
+        """
+        reading = self._current.get((consumer, place))
+        what = f"{consumer} is told of {error.name()} at {offset} of {place}"
+        if reading is None:
+            raise Violation(f"{what}, which it does not own")
+        if not self.may_fail(place, offset):
+            raise Violation(f"{what}: nothing is wrong there ({error.str()})")
+        start = self.told(consumer, place) if reading.position is None else reading.position
+        if start is not None and not (start <= offset and self.may_pass(place, start, offset)):
+            raise Violation(f"{what}, and the next one is at {start}")
 
     def checked_commit(
         self, group: str, member: str, place: _Place, offset: int, metadata: str

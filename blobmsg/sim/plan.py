@@ -18,6 +18,8 @@ _DENSITY = 10
 # Of those with faults and transformers. Longer than a session, shorter than a transaction.
 _STALL_SHARE = 0.3
 _STALL_MS = 4000
+# Of those with faults.
+_FORGE_SHARE = 0.15
 PROCESS_FAULTS = (
     "kill-producer",
     "kill-consumer",
@@ -193,6 +195,12 @@ def draw_plan(seed: int, records: int | None = None) -> Plan:
     elif plan.transformers and faults and rng.random() < _STALL_SHARE:
         stall = Fault("stall-transformer", rng.randint(0, span_ms), _STALL_MS, 1.0, 0)
         plan = replace(plan, faults=(*plan.faults, stall))
+    if faults and not plan.expires and rng.random() < _FORGE_SHARE:
+        forgeries = [
+            Fault("forge", rng.randint(0, span_ms), 0, 1.0, rng.randint(0, 9))
+            for _ in range(rng.randint(1, 3))
+        ]
+        plan = replace(plan, faults=(*plan.faults, *forgeries))
     return dense(plan, _DENSITY) if records is None and rng.random() < _DENSE_SHARE else plan
 
 

@@ -69,6 +69,7 @@ class ProducerProcess(Process):
         pipeline: The production code.
         transactions: The production code; for fibers.
         inner: What it holds as stock's producer.
+        route: `blobmsg.route`.
     """
 
     def __init__(
@@ -85,11 +86,12 @@ class ProducerProcess(Process):
         transactional_id: str | None = None,
     ) -> None:
         super().__init__(world, name)
+        self.route = settings.route
         self._network = network
         self._known: set[str] = set()
         self._planned_ms: int | None = None
         self._is_calling = False  # the notifier waits for a call of its inner producer
-        requests = StoreRequests(store, self)
+        requests = StoreRequests(store, self, settings)
         self.inner = InnerProducer(
             self,
             broker,
@@ -347,9 +349,9 @@ class _DelayedOutcomes:
         """When the request has ended."""
         self._later(partial(self._results.upload_abandoned, batch, object_bytes))
 
-    def begin_inline(self, segment: SealedSegment) -> Rows | EncodedSegment | None:
+    def begin_inline(self, action: EncodeInline | CutSegment) -> Rows | EncodedSegment | None:
         """At once."""
-        return self._results.begin_inline(segment)
+        return self._results.begin_inline(action)
 
     def inline_encoded(self, segment: SealedSegment, part: Part, data: bytes) -> None:
         """At once."""

@@ -14,7 +14,10 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
+from blobmsg.format.batch_object import decode_batch_object_index
+from blobmsg.format.object_key import ObjectKey
 from blobmsg.sim.checker import (
+    check_cost,
     check_deadlines,
     check_log,
     check_readings,
@@ -106,6 +109,8 @@ class Simulation:
         self.broker.on_rebalance = self.broker.on_end = self._wake_consumers
         self.history.may_pass = self._may_pass
         self.history.told = self._told
+        self.history.may_fail = self._may_fail
+        self.history.is_forged = self.truth.is_forged
         self._watch_reports()
         system.start()
         for fault in plan.faults:
@@ -211,6 +216,7 @@ class Simulation:
             check_sequences(place, self.truth.sequences(place), may_have_gaps)
         if self.store.overwritten:
             raise Violation(f"{self.store.overwritten[0]} was written twice with other bytes")
+        self._check_costs()
         self._check_deadlines()
         self.world.run(self.world.now_ms + TRANSACTION_MS + 1000, self._are_transactions_over)
         facts = {place: self.truth.facts(place) for place in self.truth.places()}
@@ -225,6 +231,14 @@ class Simulation:
         self._close_consumers()
         if plan.expires:
             self._check_expiry(readable)
+
+    def _check_costs(self) -> None:
+        careful = [p for p in self._system.producers if p.route == "auto"]
+        writers = {producer_id_of(process.name).hex() for process in careful}
+        for key, content in self.store.objects.items():
+            if ObjectKey.decode(key).writer_id in writers:
+                entries = decode_batch_object_index(content, len(content))
+                check_cost(key, [entry.byte_range.length for entry in entries])
 
     def _check_deadlines(self) -> None:
         plan = self._plan
@@ -350,8 +364,19 @@ class Simulation:
     def _may_pass(self, place: _Place, first: int, end: int) -> bool:
         """Whether all that lies between may have been missing for a consumer that skips."""
         facts = self.truth.readable(place, is_committed=self._plan.isolation == "read_committed")
-        may_miss = self._may_miss()
-        return all(fact.object_key in may_miss for fact in facts if first <= fact.offset < end)
+        may_miss, start = self._may_miss(), self.broker.log(place).start
+        return all(
+            fact.object_key in may_miss or fact.kafka_offset < start
+            for fact in facts
+            if first <= fact.offset < end
+        )
+
+    def _may_fail(self, place: _Place, offset: int) -> bool:
+        """Whether the object of this record, or its notification, was ever missing or wrong."""
+        if self.truth.is_forged(place, offset >> 20):
+            return True
+        wrong = self._faults.hidden | self.store.corrupted
+        return any(f.offset == offset and f.object_key in wrong for f in self.truth.facts(place))
 
     def _told(self, name: str, place: _Place) -> int | None:
         consumer = next((c for c in self._system.consumers if c.name == name), None)

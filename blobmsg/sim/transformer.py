@@ -126,11 +126,14 @@ class Transformer(ConsumerProcess):
             for message in messages:
                 if message.error() is None:
                     self._copy(message)
-            if self._client.transaction is not None and self.world.now_ms >= self._commit_ms:
+            is_due = self.world.now_ms >= self._commit_ms or self.forged
+            if self._client.transaction is not None and is_due:
                 if self._rng.random() < _ABORTED_SHARE:
                     self._drop()
                 else:
                     self._commit()
+            if self._client.transaction is None:
+                self.pass_over()  # behind a commit: after a seek nobody has a position
         except KafkaException as failure:
             if failure.args[0].fatal():
                 raise
@@ -200,6 +203,7 @@ class Transformer(ConsumerProcess):
         if self._client.transaction is None:
             return
         self._client.abort()
+        self.forged = []  # told of again
         while not self._has_rewound():
             sleep(self, 0.2)
 
@@ -212,8 +216,7 @@ class Transformer(ConsumerProcess):
                 start = committed_position(answer.offset, answer.metadata or "")
                 if answer.offset < 0 or start is None:
                     start = self.inner.get_watermark_offsets(answer)[0] << _BITS
-                self.consumption.assignment.seek(TopicPartition(*place, start))
-                self._history.began(self.group, self.name, place, start)
+                self.seek(place, start)
         except KafkaException as failure:
             self.world.note("not rewound", self.name, failure.args[0].name())
             return False

@@ -60,6 +60,15 @@ class Truth:
         self._keys: dict[tuple[_Place, int], str | None] = {}
         self._notifications: dict[bytes, Notification] = {}  # by what says it
         self._facts: dict[_Place, tuple[object, list[Fact]]] = {}  # and as of when
+        self._forgeries: dict[tuple[_Place, int], bytes | None] = {}
+
+    def add_forgery(self, place: _Place, offset: int, message: SentMessage) -> None:
+        """What will lie there stands for no record."""
+        self._forgeries[place, offset] = message.value
+
+    def is_forged(self, place: _Place, offset: int) -> bool:
+        """Whether nobody of the system wrote what lies at this Kafka offset."""
+        return (place, offset) in self._forgeries
 
     def places(self) -> list[_Place]:
         """All partitions."""
@@ -78,7 +87,7 @@ class Truth:
             return known[1]
         found: list[Fact] = []
         for record in log.records:
-            if record.message is None:
+            if record.message is None or self.is_forged(place, record.offset):
                 continue
             records = self._records(place, record.offset, record.message)
             state = _state(log, record.offset)
@@ -102,6 +111,10 @@ class Truth:
         notification = self._notification_of(message)
         return None if notification is None else notification.key
 
+    def notifications_of_objects(self) -> list[Notification]:
+        """Those that were seen so far."""
+        return [n for n in self._notifications.values() if n.key is not None]
+
     def sequences(self, place: _Place) -> dict[bytes, list[int]]:
         """The sequences of a partition's notifications in the order of the log, by producer."""
         found: dict[bytes, list[int]] = {}
@@ -116,6 +129,8 @@ class Truth:
     def _notification_of(self, message: SentMessage) -> Notification | None:
         headers, value = message.headers, message.value
         if headers is None or value is None or not is_notification(headers, value):
+            return None
+        if value in self._forgeries.values():
             return None
         known = self._notifications.get(value)
         if known is None:

@@ -10,17 +10,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from blobmsg.errors import StoreTimeout, StoreUnavailable
+from blobmsg.format.errors import FormatError
 from blobmsg.format.object_key import ObjectKey
 from blobmsg.resources import StoreLease
-from blobmsg.sim.world import RequestClock
+from blobmsg.sim.world import RequestClock, Violation
 from blobmsg.store.base import fill_targets, object_missing, pieces_of, range_outside_object
 from blobmsg.store.instrumented import StoreCounters
+from blobmsg.store.open import resolve_store_url
 from blobmsg.store.retrying import RetryingStore
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Sequence
 
+    from blobmsg.config import Settings
     from blobmsg.format.ranges import ByteRange
     from blobmsg.sim.world import Process, World
     from blobmsg.store.base import Body, ObjectInfo
@@ -113,10 +116,12 @@ class StoreRequests:
     Args:
         store: The store.
         process: Who asks.
+        settings: Of who asks.
     """
 
-    def __init__(self, store: VirtualStore, process: Process) -> None:
+    def __init__(self, store: VirtualStore, process: Process, settings: Settings) -> None:
         self._store = store
+        self._settings = settings
         self._process = process
         self._rng: random.Random = store.world.rng
         self.clock = RequestClock(store.world)
@@ -145,8 +150,9 @@ class StoreRequests:
         self.clock.begin()
         self._lease = self._opened()
 
-    def get(self, _name: str = "") -> StoreLease:
-        """The store."""
+    def get(self, name: str = "") -> StoreLease:
+        """The store; others are refused as `Stores` does it."""
+        resolve_store_url(name, self._settings)
         return self._lease
 
     @property
@@ -209,7 +215,11 @@ class StoreRequests:
         *,
         deadline_ms: int,
     ) -> None:
-        """See `Store.read_range`."""
+        """See `Store.read_range`; whatever is asked for is an object's name (rule 8)."""
+        try:
+            ObjectKey.decode(key)
+        except FormatError as problem:
+            raise Violation(f"{self._process.name} asks the store for {key!r}") from problem
         begun_ms = self.clock.now_ms()
         latency_ms = self._latency_ms(begun_ms, deadline_ms)
         self._answer(begun_ms, latency_ms, deadline_ms)

@@ -176,6 +176,36 @@ DEFECTS = (
         "            if True:\n                _pass(",
     ),
     LineDefect(
+        "an error names the first record of a notification, though it was handed out",
+        "core/flow.py",
+        "            return VirtualOffset(max(first, needed))\n",
+        "            return first\n",
+    ),
+    LineDefect(
+        "an error names the record before",
+        "core/flow.py",
+        "        first = to_virtual(self.kafka_offset)\n        if",
+        "        first = to_virtual(max(0, self.kafka_offset - 1))\n        if",
+    ),
+    LineDefect(
+        "a notification's key is taken as it comes",
+        "format/notification.py",
+        "        if self.key is not None:\n            ObjectKey.decode(self.key)\n",
+        "",
+    ),
+    LineDefect(
+        "whatever store a notification names, the default one is read",
+        "fetcher.py",
+        "self._stores.get(section.store)",
+        "self._stores.get()",
+    ),
+    LineDefect(
+        "objects are stored whatever they cost",
+        "core/router.py",
+        "    return [pays and size >= least_bytes for size in sizes]\n",
+        "    return [pays or size > 0 for size in sizes]\n",
+    ),
+    LineDefect(
         "positions don't go with their transaction",
         "transactions.py",
         "            self._pipeline.inner.send_offsets_to_transaction(partitions, group_metadata, patience_s)\n",
@@ -193,6 +223,7 @@ _NOT_SEEN = {
 
 # Of the shells that the simulation drives.
 _SEEN_IN_SHELLS = {
+    "03-not-looked-for-again",
     "03-skip-missing",
     "06-abort-commits",
     "06-abort-keeps-records",
@@ -203,6 +234,9 @@ _SEEN_IN_SHELLS = {
     "10-cooperative-forgets-the-rest",
     "10-delivered-after-revoke",
     "10-keep-what-was-read-ahead",
+    "15-no-checksum",
+    "24-expired-in-silence",
+    "24-expired-is-missing",
 }
 
 #: Of `tests/planted`, those that a simulation can see.

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from blobmsg.sim.checker import (
+    check_cost,
     check_deadlines,
     check_log,
     check_readings,
@@ -345,6 +346,53 @@ def test_committed_positions_are_read_by_the_page(
     offset: int, metadata: str, position: int | None
 ) -> None:
     assert committed_position(offset, metadata) == position
+
+
+def told(history: History, offset: int) -> None:
+    history.told_of_failure("c", PLACE, offset, KafkaError(KafkaError._BAD_MSG))
+
+
+def reader(*wrong: int) -> History:
+    """Of a consumer that has a first record, where these virtual offsets are wrong."""
+    history = history_of(sent(0))
+    history.began("g", "c", PLACE, None)
+    history.delivered("c", message(0, FULL - 1))
+    history.may_fail = lambda _place, offset: offset in wrong
+    history.may_pass = lambda _place, first, end: first >= end
+    return history
+
+
+def test_an_error_of_the_next_record_is_as_it_should_be() -> None:
+    told(reader(FULL), FULL)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "offset", "what"),
+    [
+        (FULL + 1, FULL, "nothing is wrong there"),
+        (FULL + 1, FULL + 1, "the next one is at"),
+        (FULL - 1, FULL - 1, "the next one is at"),
+    ],
+)
+def test_an_error_of_another_record_is_noticed(wrong: int, offset: int, what: str) -> None:
+    with pytest.raises(Violation, match=what):
+        told(reader(wrong), offset)
+
+
+def test_an_error_of_a_partition_that_is_not_owned_is_noticed() -> None:
+    with pytest.raises(Violation, match="does not own"):
+        told(history_of(), 0)
+
+
+@pytest.mark.parametrize("sizes", [[115_000], [200_000, 9000, 8000]])
+def test_an_object_that_pays_passes(sizes: list[int]) -> None:
+    check_cost("o", sizes)
+
+
+@pytest.mark.parametrize("sizes", [[107_000], [40_000, 40_000], [2000] * 60])
+def test_an_object_that_does_not_pay_is_noticed(sizes: list[int]) -> None:
+    with pytest.raises(Violation, match="costs"):
+        check_cost("o", sizes)
 
 
 # --- exactly once -----------------------------------------------------------------------------
