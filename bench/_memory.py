@@ -6,6 +6,7 @@ just behind the constructor, then the most that it ever was.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from bench._consuming import create_consumer
 from bench._producing import create_producer
 from tests.helpers.memory import rss_bytes
 
-__all__ = ["consume_slowly", "fill", "produce_through_outage"]
+__all__ = ["consume_slowly", "fill", "produce_in_loop_through_outage", "produce_through_outage"]
 
 _FLUSH_TIMEOUT_S = 900.0
 _LOOK_EVERY_RECORDS = 1000
@@ -70,6 +71,10 @@ def produce_through_outage(
     """
     producer = create_producer(client, conf)
     base_bytes = rss_bytes()
+    is_transactional = "transactional.id" in conf
+    if is_transactional:
+        producer.init_transactions()
+        producer.begin_transaction()
     outcomes = _Outcomes()
     callback = outcomes.on_delivery if with_callback else None
     records = refusals = 0
@@ -88,12 +93,67 @@ def produce_through_outage(
         producer.poll(0)
     Path(heal_file).touch()
     producer.flush(_FLUSH_TIMEOUT_S)
+    if is_transactional:
+        producer.commit_transaction()
     return {
         "base_bytes": base_bytes,
         "most_bytes": _most_rss_bytes(),
         "records": records,
         "refusals": refusals,
         "undelivered": len(producer),
+        "delivered": outcomes.delivered,
+        "failed": outcomes.failed[:3],
+    }
+
+
+def produce_in_loop_through_outage(
+    *, conf: dict[str, Any], topic: str, value_bytes: int, outage_s: float, heal_file: str
+) -> dict[str, Any]:
+    """As `produce_through_outage`, by an asyncio producer whose outcomes are all heard.
+
+    Args:
+        conf: Its settings.
+        topic: Where to.
+        value_bytes: Of each record; its key has 8 more.
+        outage_s: How long at least, before the flush.
+        heal_file: Made before the flush: the store is away until it is there.
+    """
+    return asyncio.run(_produce_in_loop(conf, topic, value_bytes, outage_s, Path(heal_file)))
+
+
+async def _produce_in_loop(
+    conf: dict[str, Any], topic: str, value_bytes: int, outage_s: float, heal_file: Path
+) -> dict[str, Any]:
+    from blobmsg.aio import AIOBlobProducer
+
+    producer = AIOBlobProducer(conf)
+    base_bytes = rss_bytes()
+    outcomes = _Outcomes()
+
+    def heard(outcome: asyncio.Future[Any]) -> None:
+        outcomes.on_delivery(outcome.exception(), None)
+
+    records = refusals = 0
+    started = time.monotonic()
+    filler = bytes(value_bytes - 8)
+    while _is_within(outage_s + (0 if refusals else _STALLED_S), started):
+        number = b"%08d" % records
+        begun = time.monotonic()
+        outcome = await producer.produce(topic, number + filler, number)
+        outcome.add_done_callback(heard)
+        records += 1
+        refusals += time.monotonic() - begun > _FULL_WAIT_S  # it has waited for room
+        if not records % _LOOK_EVERY_RECORDS:
+            await asyncio.sleep(0)
+    heal_file.touch()
+    undelivered = await producer.flush(_FLUSH_TIMEOUT_S)
+    await producer.close()
+    return {
+        "base_bytes": base_bytes,
+        "most_bytes": _most_rss_bytes(),
+        "records": records,
+        "refusals": refusals,
+        "undelivered": undelivered,
         "delivered": outcomes.delivered,
         "failed": outcomes.failed[:3],
     }

@@ -22,6 +22,7 @@ _TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     "verify": _consuming.verify,
     "put": _ceiling.measure,
     "produce_through_outage": _memory.produce_through_outage,
+    "produce_in_loop_through_outage": _memory.produce_in_loop_through_outage,
     "fill": _memory.fill,
     "consume_slowly": _memory.consume_slowly,
 }

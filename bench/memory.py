@@ -42,6 +42,8 @@ _PREFETCH_BYTES = 32 * MEBIBYTE
 _CACHE_BYTES = 32 * MEBIBYTE
 # Records wait for the store in the buffer, so they may take as long as it is away and more.
 _MESSAGE_TIMEOUT_MS = 3_600_000
+# The most that brokers allow by default.
+_TRANSACTION_MS = 900_000
 _READ_BYTES = 128 * MEBIBYTE
 _HEAD = ("client", "record", "limits", "at first", "most", "above its limits", "allowed")
 
@@ -54,7 +56,8 @@ class Case:
         name: In tables.
         value_bytes: Of a record.
         is_producer: Else a consumer.
-        with_callback: Of a producer: whether every record has one.
+        with_callback: Of a producer: whether somebody hears of every record.
+        way: Of a producer: `plain`, `transaction` (all records in one), `asyncio`.
         codec: `blobmsg.compression.type`.
     """
 
@@ -62,6 +65,7 @@ class Case:
     value_bytes: int
     is_producer: bool = True
     with_callback: bool = False
+    way: str = "plain"
     codec: str = "none"
 
     @property
@@ -75,6 +79,9 @@ CASES = (
     Case("producer, callbacks", 100, with_callback=True),
     Case("producer, callbacks, zstd", 100, with_callback=True, codec="zstd"),
     Case("producer, callbacks", 1024, with_callback=True),
+    Case("producer, a transaction", 100, way="transaction"),
+    Case("producer, asyncio", 100, with_callback=True, way="asyncio"),
+    Case("producer, asyncio", 1024, with_callback=True, way="asyncio"),
     Case("consumer", 100, is_producer=False),
     Case("consumer, zstd", 1024, is_producer=False, codec="zstd"),
 )
@@ -112,13 +119,7 @@ def measure(cluster: Cluster, proxy: FaultProxy, case: Case, outage_s: float) ->
         try:
             if case.is_producer:
                 proxy.rule = _refuse_until_there(heal_file)
-                figures = cluster.run(
-                    "produce_through_outage",
-                    conf=proxied,
-                    with_callback=case.with_callback,
-                    **outage,
-                    **arguments,
-                )
+                figures = _produce(cluster, case, proxied, topic, outage)
                 return {**figures, "lost": _lost_of_producer(figures, case)}
             count = _READ_BYTES // (case.value_bytes + 8)
             cluster.run("fill", conf=conf, records=count, **arguments)
@@ -138,6 +139,24 @@ def measure(cluster: Cluster, proxy: FaultProxy, case: Case, outage_s: float) ->
             proxy.rule = None
             cluster.delete_topic(topic)
             cluster.delete_objects("data/")
+
+
+def _produce(
+    cluster: Cluster, case: Case, conf: dict[str, Any], topic: str, outage: dict[str, Any]
+) -> dict[str, Any]:
+    arguments = {"topic": topic, "value_bytes": case.value_bytes, **outage}
+    if case.way == "asyncio":
+        return cluster.run("produce_in_loop_through_outage", conf=conf, **arguments)
+    if case.way == "transaction":
+        times = dict.fromkeys(("message.timeout.ms", "transaction.timeout.ms"), _TRANSACTION_MS)
+        conf = {**conf, **times, "transactional.id": topic}
+    return cluster.run(
+        "produce_through_outage",
+        client="blobmsg",
+        conf=conf,
+        with_callback=case.with_callback,
+        **arguments,
+    )
 
 
 def _reader_conf(conf: dict[str, Any]) -> dict[str, Any]:
@@ -201,6 +220,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="Memory of a producer and of a consumer through an outage of the store.",
     )
     parser.add_argument("--outage-s", type=float, default=300.0, help="of the store (300)")
+    parser.add_argument("--only", default="", help="clients whose names begin like this")
     parser.add_argument("--update-results", action="store_true", help="write docs/results.md")
     arguments = parser.parse_args(argv)
     return exit_code_of(lambda: _run(arguments))
@@ -215,7 +235,7 @@ def _run(arguments: argparse.Namespace) -> int:
         open_cluster() as cluster,
         FaultProxy(*cluster.store_address) as proxy,
     ):
-        for case in CASES:
+        for case in [case for case in CASES if case.name.startswith(arguments.only)]:
             figures = measure(cluster, proxy, case, arguments.outage_s)
             rows.append(_row(case, figures))
             print(*rows[-1], sep="  ", flush=True)

@@ -719,10 +719,17 @@ class BlobProducer(_ProducerBase):
 _CLOSED: Final = "Producer has been closed"
 # Private names are mangled: a user's subclass may have any, `_lock` or `_on_error` say.
 _UNUSABLE: Final = "_BlobProducer__unusable"
+_PIPELINE: Final = "_BlobProducer__pipeline"
 _FORKED: Final = (
     "this BlobProducer was made before fork(): its threads and connections belong to the parent; "
     "make a new one in the child"
 )
+
+
+def pipeline_of(producer: BlobProducer) -> ProducerPipeline:
+    """What is behind a producer, for clients that are built on it."""
+    pipeline: ProducerPipeline = getattr(producer, _PIPELINE)
+    return pipeline
 
 
 def _seconds(timeout: object) -> float:

@@ -482,6 +482,11 @@ class ProducerPipeline:
             not_freed = sum(segment.record_count for segment in tuple(self.reports.served))
             return records - not_freed + self.reports.surplus
 
+    def hold_outcomes(self, size_bytes: int) -> None:
+        """See `BufferMemory.hold_outcomes`."""
+        with self._core_lock.lock:
+            self._memory.hold_outcomes(size_bytes)
+
     @property
     def has_defect(self) -> bool:
         """Whether a defect has ended one of the threads."""

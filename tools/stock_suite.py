@@ -10,8 +10,9 @@ then by `python -m blobmsg.run -m pytest`, against the same three brokers and ob
 
 What passes on stock and not on ours must stand in `tools/stock_suite_differences.toml`, with the
 reason; a whole run demands that each reason is still needed. Not run: what needs a schema registry
-or another cluster, is no test of a client (`ducktape`, `soak`, `oauthbearer`, `_util`), and share
-consumers on a broker, which stay stock's.
+or another cluster, is no test of a client (`ducktape`, `soak`, `oauthbearer`, `_util`), share
+consumers on a broker, which stay stock's, and `test_Wakeable`: where stock does not hear the SIGINT
+that its tests send themselves, the run hangs or ends.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ _FOLDERS: Final = (
     "tests/integration/producer",
     "tests/integration/serialization",
 )
+_NOT_RUN: Final = "test_Wakeable.py"
 _TIMEOUT_S: Final = 120
 _OUTCOMES: Final = ("passed", "failed", "skipped")
 _MISTAKE: Final = 2
@@ -177,7 +179,8 @@ def _environ_of(stack: Stack) -> dict[str, str]:
 
 
 def _tests_of(checkout: Path) -> list[str]:
-    files = sorted((checkout / "tests").glob("test_*.py"))
+    found = sorted((checkout / "tests").glob("test_*.py"))
+    files = [file for file in found if file.name != _NOT_RUN]
     return [str(file.relative_to(checkout)) for file in files] + [
         folder for folder in _FOLDERS if (checkout / folder).is_dir()
     ]

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from blobmsg.aio.callbacks import in_loop
 from blobmsg.aio.client_thread import ClientThread, awaited
 from blobmsg.inner_events import weakly
-from blobmsg.producer import BlobProducer
+from blobmsg.producer import BlobProducer, pipeline_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +42,30 @@ _SERVE_S: Final = 0.5
 _ROOM_S: Final = 0.05
 # Outcomes that are told before others have their turn in the loop.
 _TOLD_AT_ONCE: Final = 2000
+# What the thread that serves may be ahead of the loop: each outcome has its record's bytes again.
+_MOST_UNTOLD_BYTES: Final = 1 << 20
+_MESSAGE_BYTES: Final = 600
+_LOOK_S: Final = 0.05
+# A Future that waits, and its place among the open ones; charged for so many at a time.
+_OUTCOME_BYTES: Final = 256
+_CHARGED_AT_ONCE: Final = 256
+
+
+class _Outcome(asyncio.Future[Message]):
+    """What a record's producer waits for, and the callback of its delivery report in one."""
+
+    __slots__ = ("told",)
+
+    def __init__(
+        self,
+        told: Callable[[_Outcome, KafkaError | None, Message], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        super().__init__(loop=loop)
+        self.told = told
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        self.told(self, error, message)
 
 
 class AIOBlobProducer:
@@ -82,8 +106,12 @@ class AIOBlobProducer:
             self._thread.stop()
             raise
         self._is_closed = False
-        self._open: set[asyncio.Future[Message]] = set()
-        self._outcomes: deque[tuple[asyncio.Future[Message], KafkaError | None, Message]] = deque()
+        self._pipeline = pipeline_of(self._producer)
+        self._open: set[_Outcome] = set()
+        self._charged = 0  # of them
+        self._telling = threading.Condition()  # guards the next three
+        self._outcomes: deque[tuple[_Outcome, KafkaError | None, Message, int]] = deque()
+        self._untold_bytes = 0
         self._is_telling = False
         self._news = asyncio.Event()
         self._room = asyncio.Lock()  # of who waits for it
@@ -136,14 +164,14 @@ class AIOBlobProducer:
             TypeError: An argument of a wrong type.
             RuntimeError: The producer is closed.
         """
-        outcome: asyncio.Future[Message] = self._loop.create_future()
+        outcome = _Outcome(self._delivered, self._loop)
         produce = partial(
             self._producer.produce,
             topic,
             value,
             key,
             -1 if partition is None else partition,
-            partial(self._delivered, outcome),
+            outcome,
             timestamp=timestamp or 0,
             headers=headers,
         )
@@ -158,27 +186,43 @@ class AIOBlobProducer:
             outcome.set_exception(error)
         else:
             self._open.add(outcome)
+            if len(self._open) >= self._charged + _CHARGED_AT_ONCE:
+                self._charge()
         return outcome
 
-    def _delivered(
-        self, outcome: asyncio.Future[Message], error: KafkaError | None, message: Message
-    ) -> None:
-        """In a thread that serves: many outcomes are told to the loop at once."""
-        self._outcomes.append((outcome, error, message))
-        if not self._is_telling:
-            self._is_telling = True
-            self._thread.tell_loop(self._tell)
+    def _charge(self) -> None:
+        self._charged = len(self._open)
+        self._pipeline.hold_outcomes(self._charged * _OUTCOME_BYTES)
+
+    def _delivered(self, outcome: _Outcome, error: KafkaError | None, message: Message) -> None:
+        """In a thread that serves: many outcomes are told to the loop at once.
+
+        It waits for the loop when it is far ahead, else all records would be in memory again.
+        """
+        size_bytes = _MESSAGE_BYTES + len(message.key() or b"") + len(message.value() or b"")
+        with self._telling:
+            self._outcomes.append((outcome, error, message, size_bytes))
+            self._untold_bytes += size_bytes
+            is_first, self._is_telling = not self._is_telling, True
+            if is_first:
+                self._thread.tell_loop(self._tell)
+            while self._untold_bytes > _MOST_UNTOLD_BYTES and self._loop.is_running():
+                self._telling.wait(_LOOK_S)
 
     def _tell(self) -> None:
         self._is_telling = False  # first: what comes from here on has a turn of its own
         self._tell_some(_TOLD_AT_ONCE)
-        if self._outcomes and not self._is_telling:
-            self._is_telling = True
-            self._loop.call_soon(self._tell)
+        with self._telling:
+            if self._outcomes and not self._is_telling:
+                self._is_telling = True
+                self._loop.call_soon(self._tell)
 
     def _tell_some(self, most: int) -> None:
-        for _ in range(min(most, len(self._outcomes))):
-            outcome, error, message = self._outcomes.popleft()
+        with self._telling:
+            some = [self._outcomes.popleft() for _ in range(min(most, len(self._outcomes)))]
+            self._untold_bytes -= sum(size_bytes for _, _, _, size_bytes in some)
+            self._telling.notify_all()
+        for outcome, error, message, _ in some:
             self._served += 1
             self._open.discard(outcome)
             if outcome.done():
@@ -187,6 +231,7 @@ class AIOBlobProducer:
                 outcome.set_result(message)
             else:
                 outcome.set_exception(KafkaException(error))
+        self._charge()
         self._news.set()
 
     def _give_up(self) -> None:
@@ -197,6 +242,7 @@ class AIOBlobProducer:
             if not outcome.done():
                 outcome.set_exception(KafkaException(error))
         self._open.clear()
+        self._charge()
         self._news.set()
 
     def serve_once(self) -> bool:

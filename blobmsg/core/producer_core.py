@@ -45,7 +45,8 @@ class BufferMemory(MemoryFields):
 
     Records are charged when appended, segments when sealed (of open ones there are few: one for
     each partition), objects and inline bytes when encoded. A segment with its records and inline
-    bytes is released once, at the latest when it is reported; an object when its upload ends.
+    bytes is released once, at the latest when it is reported; an object when its upload ends. Who
+    keeps something for each record besides, an asyncio client its Future, says how much in all.
 
     Args:
         limit_bytes: All that may be held, without the inner producer's queue.
@@ -58,6 +59,7 @@ class BufferMemory(MemoryFields):
         "inline_bytes",
         "limit_bytes",
         "object_bytes",
+        "outcome_bytes",
         "record_limit_bytes",
     )
 
@@ -71,6 +73,7 @@ class BufferMemory(MemoryFields):
         self.records_bytes = 0
         self.object_bytes = 0  # of encoded objects whose upload has not ended
         self.inline_bytes = 0  # of encoded segments that travel in their notification
+        self.outcome_bytes = 0  # of what records' outcomes are told to
         # What `records_bytes` may reach now: the record path compares only with this.
         self.records_ceiling_bytes = self.record_limit_bytes
 
@@ -82,7 +85,7 @@ class BufferMemory(MemoryFields):
     @property
     def held_bytes(self) -> int:
         """All that is charged now."""
-        return self.records_bytes + self.object_bytes + self.inline_bytes
+        return self.records_bytes + self.object_bytes + self.inline_bytes + self.outcome_bytes
 
     def is_full_for(self, payload_bytes: int) -> bool:
         """Whether a record of this size must wait; an empty buffer takes any."""
@@ -111,9 +114,15 @@ class BufferMemory(MemoryFields):
         self.inline_bytes += size_bytes
         self._move_ceiling()
 
+    def hold_outcomes(self, size_bytes: int) -> None:
+        """What records' outcomes are told to takes so much now, in place of what it took."""
+        self.outcome_bytes = size_bytes
+        self._move_ceiling()
+
     def _move_ceiling(self) -> None:
         room_bytes = self.limit_bytes - self.object_bytes - self.inline_bytes
-        self.records_ceiling_bytes = min(self.record_limit_bytes, room_bytes)
+        ceiling_bytes = min(self.record_limit_bytes, room_bytes)
+        self.records_ceiling_bytes = ceiling_bytes - self.outcome_bytes
 
     def may_encode(self, size_bytes: int) -> bool:
         """Whether an object of this size may be built now.
@@ -398,6 +407,7 @@ class ProducerCore:
             memory.records_bytes -= segment.charged_bytes
             segment.charged_bytes = 0
             segment.drop_records()
+            segment.drop_callbacks()
             segment.encoded = None
             segment.inline = None
             self._charge_inline(segment, 0)

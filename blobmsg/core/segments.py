@@ -322,6 +322,13 @@ class SealedSegment:
         """Free the records once nobody needs them any more."""
         self.rows = _NO_ROWS
 
+    def drop_callbacks(self) -> None:
+        """Free what was told of the records, and all that it has.
+
+        Segments and their batch have each other, so they live on until garbage is collected.
+        """
+        self.callback = self.callbacks = None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch:

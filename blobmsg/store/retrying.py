@@ -257,6 +257,7 @@ class RetryingStore:
                 before = self._trouble
                 since_ms = started_ms if before is None else before.since_ms
                 self._trouble = Trouble(error, since_ms)
+                _forget_way(error)
                 failed()
                 pause_ms = backoff_ms(attempt, self._rng)
                 now_ms = self._clock.now_ms()
@@ -315,6 +316,18 @@ class _Listing:
         if info is not None:
             self._start_after = info.key
         return info
+
+
+def _forget_way(error: BaseException) -> None:
+    """Free what the calls have through which an error came: an object of many MiB, say.
+
+    It would live as long as the trouble, and behind `contextlib`'s frames until garbage is
+    collected. Texts and causes stay.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
 
 
 def _gave_up(error: BlobmsgError, attempts: int, elapsed_ms: int) -> BlobmsgError:

@@ -235,6 +235,61 @@ def test_produce_waits_for_room_and_the_loop_goes_on(
     assert asyncio.run(run()) == (False, 1000)
 
 
+def test_futures_take_their_share_of_the_buffer(
+    conf: dict[str, Any], proxy: FaultProxy, topic: str
+) -> None:
+    released = threading.Event()
+    proxy.rule = puts(Hold(released))
+    more = {
+        "blobmsg.s3.endpoint.url": proxy.url,
+        "blobmsg.route": "blob",
+        "blobmsg.on.store.failure": "wait",
+        "queue.buffering.max.kbytes": 4096,
+        "message.max.bytes": 100_000,
+    }
+
+    async def run() -> tuple[int, int]:
+        outcomes: list[asyncio.Future[Any]] = []
+
+        async def produce(producer: AIOBlobProducer) -> None:
+            for _ in range(40_000):
+                outcomes.append(await producer.produce(topic, b"v"))
+                if not len(outcomes) % 100:
+                    await asyncio.sleep(0)
+
+        async with AIOBlobProducer({**conf, **more}) as producer:
+            task = asyncio.ensure_future(produce(producer))
+            await asyncio.wait([task], timeout=4)
+            most = len(outcomes)
+            released.set()
+            await task
+            await producer.flush()
+            return most, sum(outcome.exception() is None for outcome in outcomes)
+
+    most, delivered = asyncio.run(run())
+    assert 1000 < most < (4 << 20) // 256
+    assert delivered == 40_000
+
+
+def test_who_hears_of_outcomes_waits_for_a_loop_that_is_busy(
+    conf: dict[str, Any], topic: str
+) -> None:
+    async def run() -> tuple[int, int]:
+        async with AIOBlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
+            outcomes = [await producer.produce(topic, bytes(10_000)) for _ in range(2000)]
+            deadline = time.monotonic() + _WAIT_S
+            while producer._untold_bytes < 1 << 20 and time.monotonic() < deadline:
+                time.sleep(0.1)  # the loop hears nothing meanwhile
+            time.sleep(0.5)  # more does not come
+            untold = producer._untold_bytes
+            assert await producer.flush(_WAIT_S) == 0
+            return untold, sum(outcome.exception() is None for outcome in outcomes)
+
+    untold, delivered = asyncio.run(run())
+    assert 1 << 20 <= untold < (1 << 20) + 20_000
+    assert delivered == 2000
+
+
 def test_headers_arrive_and_a_failure_is_the_futures(
     conf: dict[str, Any],
     group_conf: dict[str, Any],

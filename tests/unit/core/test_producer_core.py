@@ -384,6 +384,30 @@ def test_records_with_callbacks_keep_their_columns_until_then() -> None:
     assert segment.rows.values == []
 
 
+def test_callbacks_are_freed_with_the_report() -> None:
+    made = bench()
+    made.append(callback=heard)
+    (segment,) = sealed(made)
+    had_callbacks = segment.has_callbacks
+
+    made.core.records_reported([segment])
+
+    assert [had_callbacks, segment.has_callbacks] == [True, False]
+
+
+def test_what_outcomes_take_leaves_less_for_records() -> None:
+    memory = BufferMemory(1000, 200, None)
+    memory.charge_record(100)
+    held = memory.held_bytes
+
+    memory.hold_outcomes(300)
+    assert (memory.held_bytes, memory.records_ceiling_bytes) == (held + 300, 500)
+    memory.charge_object(600)
+    assert memory.records_ceiling_bytes == 100
+    memory.hold_outcomes(0)
+    assert (memory.held_bytes, memory.records_ceiling_bytes) == (held + 600, 400)
+
+
 def test_inline_bytes_are_held_until_the_report() -> None:
     made = bench(Route.INLINE, Route.INLINE)
     made.append(partition=0, callback=heard)

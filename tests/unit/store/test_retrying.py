@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import gc
 import random
 import threading
 import uuid
+import weakref
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,6 +27,7 @@ from blobmsg.store.retrying import (
     FIRST_BACKOFF_MS,
     HANGS_AFTER_MS,
     MAX_BACKOFF_MS,
+    NotWanted,
     RetryingStore,
     Verdict,
     backoff_ms,
@@ -32,7 +36,7 @@ from blobmsg.store.retrying import (
 from blobmsg.testing import Fault, FaultStore, ManualClock, MemoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
 
     from blobmsg.store.base import Body
 
@@ -135,6 +139,50 @@ def test_trouble_lasts_from_the_first_failure_until_an_answer(rig: Rig) -> None:
     rig.faults.clear()
     rig.store.put("k", b"data", deadline_ms=60_000)
     assert rig.store.trouble is None
+
+
+class Data(bytearray):
+    """Data of which somebody can tell whether it is still there."""
+
+
+class Refusing(MemoryStore):
+    """Says so by a context manager, whose frame is in a cycle with the error."""
+
+    @contextmanager
+    def _translated(self) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreUnavailable("refused") from error
+
+    def put(self, key: str, data: Body, *, deadline_ms: int, crc32: int | None = None) -> None:
+        with self._translated():
+            raise ConnectionRefusedError(len(data))
+
+
+def test_what_could_not_be_stored_is_freed_with_its_last_user() -> None:
+    clock = ManualClock(now_ms=0, auto_advance=True)
+    store = RetryingStore(
+        Refusing("refusing"),
+        clock=clock,
+        rng=random.Random(1),
+        request_timeout_ms=1000,
+        max_concurrency=1,
+    )
+    wanted = iter([True, True, True, False])
+
+    def give_up() -> weakref.ref[Data]:
+        data = Data(100)
+        with suppress(NotWanted):
+            store.put("k", data, deadline_ms=60_000, is_wanted=lambda: next(wanted))
+        return weakref.ref(data)
+
+    gc.disable()
+    try:
+        assert give_up()() is None
+        assert list(wanted) == []
+    finally:
+        gc.enable()
 
 
 class Slow(MemoryStore):
