@@ -176,12 +176,6 @@ DEFECTS = (
         "            if True:\n                _pass(",
     ),
     LineDefect(
-        "an error names the first record of a notification, though it was handed out",
-        "core/flow.py",
-        "            return VirtualOffset(max(first, needed))\n",
-        "            return first\n",
-    ),
-    LineDefect(
         "an error names the record before",
         "core/flow.py",
         "        first = to_virtual(self.kafka_offset)\n        if",
