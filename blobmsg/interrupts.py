@@ -47,27 +47,23 @@ def _wait(_number: int, _frame: object) -> None:
     _waiting.has_come = True
 
 
-class ctrl_c_waits:
+@contextlib.contextmanager
+def ctrl_c_waits() -> Generator[None]:
     """Until the block ends, SIGINT's handler waits; it runs then. May be nested.
 
-    The block must be short: what of it can take long belongs into `ctrl_c_comes_through`. No
-    generator, which takes twice as long, and every poll goes through here several times.
+    The block must be short: what of it can take long belongs into `ctrl_c_comes_through`.
 
     Threads: any; no handler runs in others than the main thread.
     """
-
-    __slots__ = ("_is_outermost",)
-
-    def __enter__(self) -> None:
-        handler = _current_handler()
-        self._is_outermost = callable(handler) and handler is not _wait
-        if self._is_outermost:
-            _waiting.handler = handler
-            _signals.signal(signal.SIGINT, _wait)  # what has come by now it runs first
-
-    def __exit__(self, *_: object) -> None:
-        if not self._is_outermost:
-            return
+    handler = _current_handler()
+    if not callable(handler) or handler is _wait:
+        yield
+        return
+    _waiting.handler = handler
+    try:
+        _signals.signal(signal.SIGINT, _wait)
+        yield
+    finally:
         has_come, _waiting.has_come = _waiting.has_come, False
         if _current_handler() is _wait:  # else the application has set another one meanwhile
             _signals.signal(signal.SIGINT, _waiting.handler)
