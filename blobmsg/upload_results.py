@@ -103,12 +103,13 @@ class UploadResults:
 
     def object_encoded(
         self, batch: Batch, encoded: Mapping[SealedSegment, EncodedSegment], object_bytes: int
-    ) -> None:
+    ) -> list[SealedSegment]:
         """See `UploadOutcomes`."""
         with self._core_lock:
             now_ms = self._clock.now_ms()
             self._dispatch(self._core.object_encoded(batch, encoded, object_bytes, now_ms))
             self._news.tell()
+            return [segment for segment in encoded if segment.waits_for(batch)]
 
     def attempt_failed(self, batch: Batch, begun_ms: int) -> None:
         """See `UploadOutcomes`."""

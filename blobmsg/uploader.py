@@ -56,8 +56,8 @@ class UploadOutcomes(Protocol):
 
     def object_encoded(
         self, batch: Batch, encoded: Mapping[SealedSegment, EncodedSegment], object_bytes: int
-    ) -> None:
-        """The object is in memory, with the records of these segments."""
+    ) -> list[SealedSegment]:
+        """The object is in memory, with the records of these segments; those that are to stay."""
         ...
 
     def attempt_failed(self, batch: Batch, begun_ms: int) -> None:
@@ -264,9 +264,14 @@ class Uploader:
             laid_out = lay_out_object(encoded)
             object_bytes = laid_out.length_bytes
             of_segments = dict(zip(segments, encoded, strict=True))
-            self._outcomes.object_encoded(batch, of_segments, object_bytes)
+            segments = self._outcomes.object_encoded(batch, of_segments, object_bytes)
             while contents:  # not all in one step, nor under a lock: they may be a million
                 contents.pop()
+            if not segments:
+                self._outcomes.upload_abandoned(batch, object_bytes)
+                return
+            if len(segments) < len(encoded):
+                laid_out = lay_out_object([of_segments[segment] for segment in segments])
             del encoded, of_segments
             self._put(batch, laid_out)
         except NotWanted:

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from blobmsg.aio.callbacks import in_loop
 from blobmsg.aio.client_thread import ClientThread, awaited
+from blobmsg.core.segments import headers_bytes
 from blobmsg.inner_events import weakly
 from blobmsg.producer import BlobProducer, pipeline_of
 
@@ -199,7 +200,9 @@ class AIOBlobProducer:
 
         It waits for the loop when it is far ahead, else all records would be in memory again.
         """
+        headers: Any = message.headers()  # always a list of bytes behind a delivery
         size_bytes = _MESSAGE_BYTES + len(message.key() or b"") + len(message.value() or b"")
+        size_bytes += headers_bytes(headers)
         with self._telling:
             self._outcomes.append((outcome, error, message, size_bytes))
             self._untold_bytes += size_bytes
@@ -210,7 +213,8 @@ class AIOBlobProducer:
                 self._telling.wait(_LOOK_S)
 
     def _tell(self) -> None:
-        self._is_telling = False  # first: what comes from here on has a turn of its own
+        with self._telling:
+            self._is_telling = False  # first: what comes from here on has a turn of its own
         self._tell_some(_TOLD_AT_ONCE)
         with self._telling:
             if self._outcomes and not self._is_telling:
@@ -225,6 +229,7 @@ class AIOBlobProducer:
         for outcome, error, message, _ in some:
             self._served += 1
             self._open.discard(outcome)
+            outcome.told = _told  # who keeps it keeps no producer
             if outcome.done():
                 continue  # nobody wants to hear of it any more
             if error is None:
@@ -239,6 +244,7 @@ class AIOBlobProducer:
         self._tell_some(len(self._outcomes))
         error = KafkaError(KafkaError._FAIL, "the producer has ended before this was delivered")
         for outcome in self._open:
+            outcome.told = _told
             if not outcome.done():
                 outcome.set_exception(KafkaException(error))
         self._open.clear()
@@ -381,6 +387,10 @@ class AIOBlobProducer:
     async def abort_transaction(self, timeout: float = -1) -> None:
         """As `BlobProducer.abort_transaction`; Futures of what is dropped get `KafkaException`."""
         await self._call(self._producer.abort_transaction, timeout)
+
+
+def _told(_outcome: _Outcome, _error: KafkaError | None, _message: Message) -> None:
+    """Nobody wants to hear of it any more."""
 
 
 def _has_room(produce: Callable[[], None]) -> bool:

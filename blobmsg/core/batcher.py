@@ -174,7 +174,7 @@ class Batcher:
         return opened
 
     def _lane_of(self, lanes: TopicLanes, partition: int, now_ms: int) -> Lane:
-        key = self._lane_key(lanes, partition)
+        key = self.lane_key(lanes, partition)
         lane = self._lanes.get((key, lanes.is_plain))
         if lane is None:
             made = Lane(
@@ -188,7 +188,8 @@ class Batcher:
             lane = self._lanes.setdefault((key, lanes.is_plain), made)
         return lane
 
-    def _lane_key(self, lanes: TopicLanes, partition: int) -> LaneKey:
+    def lane_key(self, lanes: TopicLanes, partition: int) -> LaneKey:
+        """The lane that records of a partition join."""
         if lanes.retention_class is None:
             raise AssertionError(f"topic {lanes.topic!r} is used before it is configured")
         zones = lanes.destination_zones
@@ -248,7 +249,7 @@ class Batcher:
         """
         for segment in segments:
             segment.route = Route.BLOB
-        key = self._lane_key(lanes, segments[0].partition)
+        key = self.lane_key(lanes, segments[0].partition)
         return self._make_batch(key, segments, lanes.segment_ms, timestamp_ms)
 
     def _make_batch(
@@ -300,6 +301,12 @@ class Batcher:
             deadline_ms=deadline_ms,
             inline_max_bytes=segment.owner.inline_max_bytes,
         )
+
+    def encoded(self, key: LaneKey, size_bytes: int, stored_bytes: int) -> None:
+        """Segments of a lane are encoded: so many bytes became so many."""
+        lane = self._lanes.get((key, False))
+        if lane is not None:
+            self.router.observe_encoded(lane, size_bytes, stored_bytes)
 
     def lanes_due(self, now_ms: int) -> list[Lane]:
         """The lanes to seal now: direct ones at once, others at their age."""

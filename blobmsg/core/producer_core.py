@@ -115,8 +115,11 @@ class BufferMemory(MemoryFields):
         self._move_ceiling()
 
     def hold_outcomes(self, size_bytes: int) -> None:
-        """What records' outcomes are told to takes so much now, in place of what it took."""
-        self.outcome_bytes = size_bytes
+        """What records' outcomes are told to takes so much now, in place of what it took.
+
+        At most half of the limit is charged: some may be of records that are not in this buffer.
+        """
+        self.outcome_bytes = min(size_bytes, self.limit_bytes // 2)
         self._move_ceiling()
 
     def _move_ceiling(self) -> None:
@@ -248,6 +251,8 @@ class ProducerCore:
         """
         if segment.state is not SegmentState.WAITING:
             return []
+        key = self.batcher.lane_key(lanes, segment.partition)
+        self.batcher.encoded(key, segment.encoded_bytes, len(data))
         max_bytes = self.fallback.max_bytes_of(segment)
         fits = len(data) <= max_bytes
         if segment.has_fallen_back:
@@ -289,6 +294,7 @@ class ProducerCore:
         self.memory.records_bytes -= segment.charged_bytes
         segment.charged_bytes = 0
         segment.drop_records()
+        segment.drop_callbacks()
         segment.encoded = None
         self._charge_inline(segment, 0)
         for piece in pieces:
@@ -358,10 +364,10 @@ class ProducerCore:
         object_bytes: int,
         now_ms: int,
     ) -> list[ProducerAction]:
-        """The batch's object is built of these segments, and on its way to the store.
+        """The batch's segments are encoded, and on their way to the store.
 
-        Records that nobody waits for live on in it alone. Segments that have become so short that
-        an object of them is dearer leave it for their notifications.
+        Records that nobody waits for live on there alone. Segments that have become so short that
+        they cost more in the object leave it for their notifications.
         """
         self._end_reservation(batch)
         self.memory.charge_object(object_bytes)
@@ -371,14 +377,16 @@ class ProducerCore:
             # Of what has fallen back, the one who encodes it has the records; it may be cut.
             if not segment.has_callbacks and not segment.has_fallen_back:
                 self._free_records(segment)
-        lengths = [segment.length_bytes for segment in encoded]
-        if not self.batcher.router.is_cheaper_in_kafka(lengths):
-            return []
+        waiting = [segment for segment in encoded if segment.waits_for(batch)]
+        lengths = [segment.length_bytes for segment in waiting]
+        self.batcher.encoded(
+            batch.lane_key, sum(segment.encoded_bytes for segment in waiting), sum(lengths)
+        )
+        worth = self.batcher.router.worth_storing(lengths)
         leaving = [
             segment
-            for segment in encoded
-            if segment.waits_for(batch)
-            and segment.length_bytes <= self.fallback.max_bytes_of(segment)
+            for segment, is_worth in zip(waiting, worth, strict=True)
+            if not is_worth and segment.length_bytes <= self.fallback.max_bytes_of(segment)
         ]
         for segment in leaving:
             segment.route = Route.INLINE

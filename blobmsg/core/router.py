@@ -1,7 +1,7 @@
 """Which way segments go: object, inline or plain, by what each would cost.
 
 Decides when a lane's batch is sealed, and again when its bytes are known, for they may have
-compressed well; and whether a lane is *direct* (its records leave at once,
+compressed well. Decides whether a lane is *direct* (its records leave at once,
 because at its rate waiting would buy nothing). Never chooses what costs more than plain Kafka,
 reads and notifications included (DESIGN.md, rule 11).
 """
@@ -33,6 +33,9 @@ _DIRECT_HYSTERESIS: Final = 2.0
 _RATE_INTERVALS: Final = 2.0
 # A rate is not judged over less: the first record alone, a millisecond after its lane, is no burst.
 _RATE_FLOOR_MS: Final = 50.0
+# How well a lane compresses is an average over about so much: what is about the break-even says it
+# by itself, small segments little by little.
+_SHARE_BYTES: Final = 128 << 10
 
 
 class Router:
@@ -79,7 +82,7 @@ class Router:
 
         Args:
             lane: The lane that was just sealed.
-            size_bytes: What it held, as encoded.
+            size_bytes: What it held, before compression.
             now_ms: Monotonic time of the seal.
         """
         elapsed_ms = max(1, now_ms - lane.last_sealed_ms)
@@ -90,7 +93,8 @@ class Router:
         decay = math.exp(-elapsed_ms / span_ms)
         weight_ms = span_ms * (1.0 - decay)
         lane.recent_ms = lane.recent_ms * decay + weight_ms
-        lane.recent_bytes = lane.recent_bytes * decay + size_bytes / elapsed_ms * weight_ms
+        stored_bytes = size_bytes * lane.stored_share
+        lane.recent_bytes = lane.recent_bytes * decay + stored_bytes / elapsed_ms * weight_ms
         lane.rate_bytes_per_ms = lane.recent_bytes / max(lane.recent_ms, _RATE_FLOOR_MS)
         if self._route == "auto":
             per_interval = lane.rate_bytes_per_ms * self._interval_ms
@@ -128,15 +132,26 @@ class Router:
                 if segment.route is Route.INLINE and segment.record_count == 1:
                     segment.route = Route.PLAIN
 
-    def is_cheaper_in_kafka(self, stored_bytes: Sequence[int]) -> bool:
-        """Whether an object of segments that have become so long should not be stored.
+    def worth_storing(self, stored_bytes: Sequence[int]) -> list[bool]:
+        """Which segments stay in their object, now that they are encoded.
 
         Args:
             stored_bytes: Of each segment, compressed.
         """
         if self._route != "auto":
-            return False
-        return not any(worth_storing(stored_bytes, self._prices, groups=self._groups))
+            return [True] * len(stored_bytes)
+        return worth_storing(stored_bytes, self._prices, groups=self._groups)
+
+    def observe_encoded(self, lane: Lane, size_bytes: int, stored_bytes: int) -> None:
+        """Learn how well a lane's records compress.
+
+        Args:
+            lane: Any.
+            size_bytes: Some of its bytes, before compression.
+            stored_bytes: What they became.
+        """
+        weight = min(1.0, size_bytes / _SHARE_BYTES)
+        lane.stored_share += weight * (stored_bytes / max(1, size_bytes) - lane.stored_share)
 
     def route_without_envelope(self, segment: SealedSegment, stored_bytes: int) -> Route:
         """The route of a segment that was to go inline and has become too large for that.
@@ -145,8 +160,8 @@ class Router:
             segment: Has its records.
             stored_bytes: How long it has become.
         """
-        is_dear = self.is_cheaper_in_kafka([stored_bytes])
-        return Route.PLAIN if is_dear and self._fits_by_record(segment) else Route.BLOB
+        pays = all(self.worth_storing([stored_bytes]))
+        return Route.PLAIN if not pays and self._fits_by_record(segment) else Route.BLOB
 
     def _kafka_route(self, segment: SealedSegment) -> Route:
         """Through Kafka, for an object is dearer; a segment too large for it record by record."""

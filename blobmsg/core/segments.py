@@ -80,6 +80,7 @@ class Lane(LaneFields):
         "recent_bytes",
         "recent_ms",
         "segments",
+        "stored_share",
     )
 
     def __init__(
@@ -103,6 +104,7 @@ class Lane(LaneFields):
         self.rate_bytes_per_ms = 0.0  # with its two terms, moved by the router
         self.recent_bytes = 0.0
         self.recent_ms = 0.0
+        self.stored_share = 1.0  # what compression leaves of its bytes, likewise
 
 
 class OpenSegment(SegmentFields):

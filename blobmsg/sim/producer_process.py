@@ -329,9 +329,9 @@ class _DelayedOutcomes:
 
     def object_encoded(
         self, batch: Batch, encoded: Mapping[SealedSegment, EncodedSegment], object_bytes: int
-    ) -> None:
+    ) -> list[SealedSegment]:
         """At once."""
-        self._results.object_encoded(batch, encoded, object_bytes)
+        return self._results.object_encoded(batch, encoded, object_bytes)
 
     def attempt_failed(self, batch: Batch, begun_ms: int) -> None:
         """When the attempt has ended."""

@@ -324,10 +324,14 @@ def _forget_way(error: BaseException) -> None:
     It would live as long as the trouble, and behind `contextlib`'s frames until garbage is
     collected. Texts and causes stay.
     """
-    cause: BaseException | None = error
-    while cause is not None:
+    causes, seen = [error], {id(error)}  # there may be cycles
+    while causes:
+        cause = causes.pop()
         cause.__traceback__ = None
-        cause = cause.__cause__ or cause.__context__
+        for before in (cause.__cause__, cause.__context__):
+            if before is not None and id(before) not in seen:
+                seen.add(id(before))
+                causes.append(before)
 
 
 def _gave_up(error: BlobmsgError, attempts: int, elapsed_ms: int) -> BlobmsgError:

@@ -267,7 +267,8 @@ def test_futures_take_their_share_of_the_buffer(
             return most, sum(outcome.exception() is None for outcome in outcomes)
 
     most, delivered = asyncio.run(run())
-    assert 1000 < most < (4 << 20) // 256
+    # At 129 bytes each, without their Futures, it would be 14,000.
+    assert 1000 < most < 6000
     assert delivered == 40_000
 
 

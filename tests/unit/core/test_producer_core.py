@@ -250,13 +250,52 @@ def test_what_has_compressed_so_well_that_an_object_is_dearer_goes_inline() -> N
         assert inline_encoded(made, segment, 20_000) == [Notify(segment)]
 
 
-def test_what_an_object_is_still_cheaper_for_stays_in_it() -> None:
+def test_what_an_object_is_still_cheaper_for_stays_in_it_and_the_others_go() -> None:
+    made = careful_bench(b"v" * 300_000, b"v" * 200_000, b"v" * 200_000)
+
+    (large, small, middle), actions = built(made, large=150_000, small=1000, middle=20_000)
+
+    assert actions == [EncodeInline(small)]
+    assert batch_of(large).is_wanted
+    parts = {segment: part_of(segment) for segment in (large, middle)}
+    assert made.core.uploaded(batch_of(large), parts, 0) == [Notify(large), Notify(middle)]
+    assert inline_encoded(made, small, 1000) == [Notify(small)]
+    assert [s.route for s in (large, small, middle)] == [Route.BLOB, Route.INLINE, Route.BLOB]
+
+
+def test_what_has_failed_meanwhile_holds_nobody_in_the_object() -> None:
     made = careful_bench(b"v" * 300_000, b"v" * 200_000)
+    large, small = sealed(made)
+    made.core.notifier.failed([large], "failed", 0)
+    of_segments = {
+        large: replace(encoded_of(large), length_bytes=300_000),
+        small: replace(encoded_of(small), length_bytes=1000),
+    }
 
-    segments, actions = built(made, first=150_000, second=1000)
+    actions = made.core.object_encoded(batch_of(large), of_segments, 0, 0)
 
-    assert actions == []
-    assert [segment.route for segment in segments] == [Route.BLOB, Route.BLOB]
+    assert actions == [EncodeInline(small)]
+
+
+def test_a_lane_that_compresses_well_is_direct_at_the_rate_of_what_is_left() -> None:
+    made = careful_bench()
+    made.topic("flights", ["", ""])
+    lane = made.core.batcher.segment_for(made.topics["flights"], 0, None, None, 0).lane
+    for number in range(1, 6):
+        for partition in (0, 1):
+            made.append(b"v" * 200_000, partition=partition, now_ms=number * INTERVAL_MS)
+        segments = sorted(
+            (s for a in made.core.seal(lane, number * INTERVAL_MS, 0)
+             if isinstance(a, UploadBatch) for s in a.batch.segments),
+            key=lambda segment: segment.partition,
+        )  # fmt: skip
+        was_direct = lane.is_direct
+        if segments:
+            of_segments = {s: replace(encoded_of(s), length_bytes=5000) for s in segments}
+            made.core.object_encoded(batch_of(segments[0]), of_segments, 0, 0)
+
+    assert lane.stored_share < 0.05
+    assert was_direct
 
 
 def test_what_was_to_be_stored_whatever_it_costs_stays_in_its_object() -> None:

@@ -185,6 +185,16 @@ def test_what_could_not_be_stored_is_freed_with_its_last_user() -> None:
         gc.enable()
 
 
+def test_errors_that_are_each_others_cause_are_no_trap(rig: Rig) -> None:
+    first, second = unavailable(), ValueError("second")
+    first.__cause__, second.__context__ = second, first
+    rig.faults.add(Fault("put", error=lambda: first))
+
+    rig.store.put("k", b"data", deadline_ms=10_000)
+
+    assert second.__traceback__ is None
+
+
 class Slow(MemoryStore):
     """Takes a while for each upload, and looks meanwhile what is said of it."""
 
