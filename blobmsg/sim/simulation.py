@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from blobmsg.format.batch_object import decode_batch_object_index
 from blobmsg.format.object_key import ObjectKey
+from blobmsg.interrupts import ctrl_c_waits
 from blobmsg.sim.checker import (
     check_cost,
     check_deadlines,
@@ -435,14 +436,18 @@ def committed(offset: int, metadata: str) -> int | None:
 
 @contextmanager
 def _undisturbed() -> Generator[None]:
-    """No log lines, for a simulation breaks everything on purpose; garbage waits for its end."""
+    """No log lines, for a simulation breaks everything on purpose; garbage waits for its end.
+
+    So does Ctrl-C, which every poll in there would hold back and let go by itself.
+    """
     logger = logging.getLogger("blobmsg")
     before = logger.disabled, logger.level
     is_collecting = gc.isenabled()
     logger.setLevel(logging.CRITICAL + 1)
     gc.disable()
     try:
-        yield
+        with ctrl_c_waits():
+            yield
     finally:
         logger.disabled, level = before
         logger.setLevel(level)
