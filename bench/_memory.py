@@ -47,6 +47,20 @@ class _Outcomes:
         else:
             self.failed.append(str(error))
 
+    def figures(
+        self, *, base_bytes: int, records: int, refusals: int, undelivered: int
+    ) -> dict[str, Any]:
+        """What a producer's piece returns."""
+        return {
+            "base_bytes": base_bytes,
+            "most_bytes": _most_rss_bytes(),
+            "records": records,
+            "refusals": refusals,
+            "undelivered": undelivered,
+            "delivered": self.delivered,
+            "failed": self.failed[:3],
+        }
+
 
 def produce_through_outage(
     *,
@@ -95,15 +109,9 @@ def produce_through_outage(
     producer.flush(_FLUSH_TIMEOUT_S)
     if is_transactional:
         producer.commit_transaction()
-    return {
-        "base_bytes": base_bytes,
-        "most_bytes": _most_rss_bytes(),
-        "records": records,
-        "refusals": refusals,
-        "undelivered": len(producer),
-        "delivered": outcomes.delivered,
-        "failed": outcomes.failed[:3],
-    }
+    return outcomes.figures(
+        base_bytes=base_bytes, records=records, refusals=refusals, undelivered=len(producer)
+    )
 
 
 def produce_in_loop_through_outage(
@@ -148,15 +156,9 @@ async def _produce_in_loop(
     heal_file.touch()
     undelivered = await producer.flush(_FLUSH_TIMEOUT_S)
     await producer.close()
-    return {
-        "base_bytes": base_bytes,
-        "most_bytes": _most_rss_bytes(),
-        "records": records,
-        "refusals": refusals,
-        "undelivered": undelivered,
-        "delivered": outcomes.delivered,
-        "failed": outcomes.failed[:3],
-    }
+    return outcomes.figures(
+        base_bytes=base_bytes, records=records, refusals=refusals, undelivered=undelivered
+    )
 
 
 def fill(

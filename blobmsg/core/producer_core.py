@@ -260,12 +260,11 @@ class ProducerCore:
             if not fits and segment.record_count > 1:  # many headers
                 half_bytes = min(max_bytes, segment.encoded_bytes // 2)
                 return [self.fallback.cutting(segment, half_bytes)]
-        is_whole = not segment.has_fallen_back and segment.rows.record_count > 0
-        if not fits and is_whole:
-            segment.route = self.batcher.router.route_without_envelope(segment, len(data))
-            if segment.route is Route.PLAIN:
-                return self.notifier.ready([segment], now_ms)
         if not fits:
+            if segment.rows.record_count and not segment.has_fallen_back:
+                segment.route = self.batcher.router.route_without_envelope(segment, len(data))
+                if segment.route is Route.PLAIN:
+                    return self.notifier.ready([segment], now_ms)
             batch = self.batcher.make_batch_of([segment], lanes, timestamp_ms)
             if segment.record_count > 1:  # else it may not leave the object
                 self.fallback.sealed(batch, now_ms)

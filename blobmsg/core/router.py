@@ -1,9 +1,9 @@
 """Which way segments go: object, inline or plain, by what each would cost.
 
 Decides when a lane's batch is sealed, and again when its bytes are known, for they may have
-compressed well. Decides whether a lane is *direct* (its records leave at once,
-because at its rate waiting would buy nothing). Never chooses what costs more than plain Kafka,
-reads and notifications included (DESIGN.md, rule 11).
+compressed well; and whether a lane is *direct* (its records leave at once, because at its rate
+waiting would buy nothing). Never chooses what costs more than plain Kafka, reads and notifications
+included (DESIGN.md, rule 11).
 """
 
 from __future__ import annotations

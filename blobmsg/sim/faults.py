@@ -89,7 +89,7 @@ class Faults:
         kind = rng.choice(FORGERIES)
         message = forge(kind, rng.choice(real), rng)
         place = (system.topics[target % len(system.topics)], target % system.plan.partitions)
-        system.truth.add_forgery(place, system.broker.log(place).end, message)
+        system.truth.add_forgery(message)
         system.world.note("forge", kind, *place)
         identity = system.broker.init_producer(None)
         system.broker.append(place, identity, 0, [message], system.world.now_ms)

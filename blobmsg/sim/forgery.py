@@ -38,7 +38,7 @@ _OUTSIDE: Final = (
     f"history/0/{FOREVER}/{NO_ZONE}/{'0' * 32}-0",
 )
 _BEHIND_BYTES: Final = 1 << 28
-_VERSION: Final = b"\x01"
+_HEAD_BYTES: Final = len(NOTIFICATION_MAGIC) + 1  # and the version
 
 
 def forge(kind: str, real: Notification, rng: random.Random) -> SentMessage:
@@ -69,7 +69,7 @@ def forge(kind: str, real: Notification, rng: random.Random) -> SentMessage:
             "i": real.producer_id,
             "p": [part_elements(part, real.producer_id)],
         }
-        value = NOTIFICATION_MAGIC + _VERSION + pack(fields)
+        value = value[:_HEAD_BYTES] + pack(fields)
     elif kind == "torn":
         value = value[: len(value) // 2]
     return SentMessage(None, value, [(HEADER_NAME, HEADER_VALUE)], real.last_timestamp_ms)

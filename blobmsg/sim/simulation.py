@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Outcome", "Simulation", "run_plan"]
 
 _Place = tuple[str, int]
+_BITS: Final = 20
 _SESSION_MS: Final = 1500
 # Longer than every time-out and back-off of the system together: whoever is not done by then is
 # stuck. Virtual time costs nothing.
@@ -374,7 +375,7 @@ class Simulation:
 
     def _may_fail(self, place: _Place, offset: int) -> bool:
         """Whether the object of this record, or its notification, was ever missing or wrong."""
-        if self.truth.is_forged(place, offset >> 20):
+        if self.truth.is_forged(place, offset >> _BITS):
             return True
         wrong = self._faults.hidden | self.store.corrupted
         return any(f.offset == offset and f.object_key in wrong for f in self.truth.facts(place))

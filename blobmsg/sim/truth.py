@@ -60,15 +60,16 @@ class Truth:
         self._keys: dict[tuple[_Place, int], str | None] = {}
         self._notifications: dict[bytes, Notification] = {}  # by what says it
         self._facts: dict[_Place, tuple[object, list[Fact]]] = {}  # and as of when
-        self._forgeries: dict[tuple[_Place, int], bytes | None] = {}
+        self._forged: set[bytes | None] = set()  # what they say
 
-    def add_forgery(self, place: _Place, offset: int, message: SentMessage) -> None:
-        """What will lie there stands for no record."""
-        self._forgeries[place, offset] = message.value
+    def add_forgery(self, message: SentMessage) -> None:
+        """A message that stands for no record, wherever it will lie."""
+        self._forged.add(message.value)
 
     def is_forged(self, place: _Place, offset: int) -> bool:
         """Whether nobody of the system wrote what lies at this Kafka offset."""
-        return (place, offset) in self._forgeries
+        message = self._broker.log(place).records[offset].message
+        return message is not None and message.value in self._forged
 
     def places(self) -> list[_Place]:
         """All partitions."""
@@ -87,7 +88,7 @@ class Truth:
             return known[1]
         found: list[Fact] = []
         for record in log.records:
-            if record.message is None or self.is_forged(place, record.offset):
+            if record.message is None or record.message.value in self._forged:
                 continue
             records = self._records(place, record.offset, record.message)
             state = _state(log, record.offset)
@@ -130,7 +131,7 @@ class Truth:
         headers, value = message.headers, message.value
         if headers is None or value is None or not is_notification(headers, value):
             return None
-        if value in self._forgeries.values():
+        if value in self._forged:
             return None
         known = self._notifications.get(value)
         if known is None:

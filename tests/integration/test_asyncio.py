@@ -23,6 +23,18 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 _WAIT_S = 60
 
 
+def _waits_for_the_store(conf: dict[str, Any], proxy: FaultProxy) -> dict[str, Any]:
+    """Settings of a producer with 4 MiB of buffer whose store is behind the proxy."""
+    return {
+        **conf,
+        "blobmsg.s3.endpoint.url": proxy.url,
+        "blobmsg.route": "blob",
+        "blobmsg.on.store.failure": "wait",
+        "queue.buffering.max.kbytes": 4096,
+        "message.max.bytes": 100_000,
+    }
+
+
 async def _fill(conf: dict[str, Any], topic: str, count: int) -> None:
     async with AIOBlobProducer({**conf, "blobmsg.route": "blob"}) as producer:
         for number in range(count):
@@ -207,13 +219,7 @@ def test_produce_waits_for_room_and_the_loop_goes_on(
 ) -> None:
     released = threading.Event()
     proxy.rule = puts(Hold(released))
-    more = {
-        "blobmsg.s3.endpoint.url": proxy.url,
-        "blobmsg.route": "blob",
-        "blobmsg.on.store.failure": "wait",
-        "queue.buffering.max.kbytes": 4096,
-        "message.max.bytes": 100_000,
-    }
+    waiting = _waits_for_the_store(conf, proxy)
 
     async def run() -> tuple[bool, int]:
         outcomes: list[asyncio.Future[Any]] = []
@@ -223,7 +229,7 @@ def test_produce_waits_for_room_and_the_loop_goes_on(
                 value = b"%d" % number + bytes(10_000)
                 outcomes.append(await producer.produce(topic, value))
 
-        async with AIOBlobProducer({**conf, **more}) as producer:
+        async with AIOBlobProducer(waiting) as producer:
             task = asyncio.ensure_future(produce(producer))
             done, _ = await asyncio.wait([task], timeout=2)
             had_room = bool(done)
@@ -240,13 +246,7 @@ def test_futures_take_their_share_of_the_buffer(
 ) -> None:
     released = threading.Event()
     proxy.rule = puts(Hold(released))
-    more = {
-        "blobmsg.s3.endpoint.url": proxy.url,
-        "blobmsg.route": "blob",
-        "blobmsg.on.store.failure": "wait",
-        "queue.buffering.max.kbytes": 4096,
-        "message.max.bytes": 100_000,
-    }
+    waiting = _waits_for_the_store(conf, proxy)
 
     async def run() -> tuple[int, int]:
         outcomes: list[asyncio.Future[Any]] = []
@@ -257,7 +257,7 @@ def test_futures_take_their_share_of_the_buffer(
                 if not len(outcomes) % 100:
                     await asyncio.sleep(0)
 
-        async with AIOBlobProducer({**conf, **more}) as producer:
+        async with AIOBlobProducer(waiting) as producer:
             task = asyncio.ensure_future(produce(producer))
             await asyncio.wait([task], timeout=4)
             most = len(outcomes)
