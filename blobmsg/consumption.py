@@ -162,9 +162,11 @@ class Consumption:
     def _poll_runs(self, timeout_s: float, now: float) -> Message | None:
         """As `poll`, which is the fast path of this."""
         deadline: float | None = None
+        is_served = False
         while True:
             if now >= self._next_service:
                 self._service(0)
+                is_served = True
             with self._lock:
                 self._handout.read_ahead()
             try:
@@ -174,7 +176,7 @@ class Consumption:
                 pass
             if deadline is None:
                 deadline = float("inf") if timeout_s < 0 else now + timeout_s
-            if not self._wait(deadline):
+            if not self._wait(deadline, is_served=is_served):
                 return None
             now = self._monotonic_s()
 
@@ -182,15 +184,17 @@ class Consumption:
         """Up to `count` records and events; waits for all of them at most `timeout_s`."""
         deadline = float("inf") if timeout_s < 0 else self._monotonic_s() + timeout_s
         gathering = Gathering()
+        is_served = False
         try:
             with self._lock:
                 self._undelivered.gather(gathering)
             while len(gathering.messages) < count:
                 if self._monotonic_s() >= self._next_service:
                     self._service(0)
+                    is_served = True
                 with ctrl_c_waits(), self._lock:  # once, and not for every run
                     took = self._handout.gather(gathering, count)
-                if not took and not self._wait(deadline):
+                if not took and not self._wait(deadline, is_served=is_served):
                     break
             messages = list(gathering.messages)
             with self._lock:
@@ -216,7 +220,7 @@ class Consumption:
             if has_enough or is_over:
                 return
             is_over = self._monotonic_s() >= deadline
-            self._wait(deadline)
+            self._wait(deadline, is_served=False)
 
     @property
     def is_due(self) -> bool:
@@ -227,9 +231,16 @@ class Consumption:
         """What is there, if it is so much; never waits. Threads: any."""
         return self._handout.take_ahead(count, at_least)
 
-    def _wait(self, deadline: float) -> bool:
-        """Serve the inner consumer until something may be ready; False when time is over."""
+    def _wait(self, deadline: float, *, is_served: bool) -> bool:
+        """Serve the inner consumer until something may be ready; False when time is over.
+
+        Args:
+            deadline: By the monotonic clock.
+            is_served: It was served since the call began, which need not be done twice.
+        """
         remaining = deadline - self._monotonic_s()
+        if is_served and remaining <= 0:
+            return False
         with self._lock:
             awaits_fetch = self._core.fetches_in_flight > 0 or self._core.has_waiting
         if awaits_fetch:

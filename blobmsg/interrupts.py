@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from contextlib import AbstractContextManager
 
 __all__ = ["ctrl_c_comes_through", "ctrl_c_waits"]
 
@@ -41,14 +42,14 @@ class _Waiting:
 
 
 _waiting: Final = _Waiting()
+_nothing: Final = contextlib.nullcontext()
 
 
 def _wait(_number: int, _frame: object) -> None:
     _waiting.has_come = True
 
 
-@contextlib.contextmanager
-def ctrl_c_waits() -> Generator[None]:
+def ctrl_c_waits() -> AbstractContextManager[None]:
     """Until the block ends, SIGINT's handler waits; it runs then. May be nested.
 
     The block must be short: what of it can take long belongs into `ctrl_c_comes_through`.
@@ -56,9 +57,12 @@ def ctrl_c_waits() -> Generator[None]:
     Threads: any; no handler runs in others than the main thread.
     """
     handler = _current_handler()
-    if not callable(handler) or handler is _wait:
-        yield
-        return
+    # Most blocks lie within another one, and a generator costs more than all else here.
+    return _waits(handler) if callable(handler) and handler is not _wait else _nothing
+
+
+@contextlib.contextmanager
+def _waits(handler: Any) -> Generator[None]:
     _waiting.handler = handler
     try:
         _signals.signal(signal.SIGINT, _wait)
@@ -71,15 +75,16 @@ def ctrl_c_waits() -> Generator[None]:
                 _waiting.handler(signal.SIGINT, None)
 
 
-@contextlib.contextmanager
-def ctrl_c_comes_through() -> Generator[None]:
+def ctrl_c_comes_through() -> AbstractContextManager[None]:
     """Inside of `ctrl_c_waits`: what comes in this block does not wait.
 
     What came before goes on waiting: raised here it would be instead of the block.
     """
-    if _current_handler() is not _wait:
-        yield
-        return
+    return _comes_through() if _current_handler() is _wait else _nothing
+
+
+@contextlib.contextmanager
+def _comes_through() -> Generator[None]:
     try:
         _signals.signal(signal.SIGINT, _waiting.handler)
         yield

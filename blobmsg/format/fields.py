@@ -75,12 +75,13 @@ class FieldReader:
     Threads: one at a time.
     """
 
-    __slots__ = ("_size_bytes", "_unpacker", "what")
+    __slots__ = ("_size_bytes", "_unpack", "_unpacker", "what")
 
     def __init__(self, data: bytes, what: str) -> None:
         self.what: str = what
         self._size_bytes = len(data)
         self._unpacker = open_unpacker(data)
+        self._unpack = self._unpacker.unpack
 
     def fields(self, known: frozenset[str]) -> Iterator[str]:
         """Enter a map and yield its known keys; the caller reads the value of each.
@@ -123,28 +124,28 @@ class FieldReader:
 
     def integer(self, name: str, low: int = 0, high: int = INT64_MAX) -> int:
         """Read an integer in `low` … `high`."""
-        value = self._value(name)
+        value = self._call(self._unpack, name)
         if type(value) is not int or not low <= value <= high:
             raise FormatError(f"{self.what}: {name} is no integer in {low} … {high}")
         return value
 
     def text(self, name: str, max_bytes: int) -> str:
         """Read a str of at most `max_bytes` bytes of UTF-8."""
-        value = self._value(name)
+        value = self._call(self._unpack, name)
         if type(value) is not str or len(value.encode()) > max_bytes:
             raise FormatError(f"{self.what}: {name} is no str of at most {max_bytes} bytes")
         return value
 
     def binary(self, name: str, low: int, high: int) -> bytes:
         """Read a bin of `low` … `high` bytes."""
-        value = self._value(name)
+        value = self._call(self._unpack, name)
         if type(value) is not bytes or not low <= len(value) <= high:
             raise FormatError(f"{self.what}: {name} is no bin of {low} to {high} bytes")
         return value
 
     def binary_or_nil(self, name: str, length: int) -> bytes | None:
         """Read a bin of exactly `length` bytes, or nil."""
-        value = self._value(name)
+        value = self._call(self._unpack, name)
         if value is not None and (type(value) is not bytes or len(value) != length):
             raise FormatError(f"{self.what}: {name} is neither nil nor a bin of {length} bytes")
         return value
@@ -154,9 +155,6 @@ class FieldReader:
         left = self._size_bytes - self._unpacker.tell()
         if left:
             raise FormatError(f"{self.what}: {left} bytes after the end")
-
-    def _value(self, name: str) -> Any:
-        return self._call(self._unpacker.unpack, name)
 
     def _call(self, read: Callable[[], Any], name: str) -> Any:
         try:

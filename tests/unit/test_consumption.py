@@ -197,6 +197,28 @@ def callbacks_raise(consumption: Consumption, *failures: BaseException) -> None:
             raise failure
 
 
+@pytest.mark.parametrize("call", ["poll", "consume"])
+def test_a_call_without_time_serves_kafka_once_each_time(call: str) -> None:
+    served: list[str] = []
+
+    class Counting(Kafka):
+        def poll(self, _timeout: float) -> Message | None:
+            served.append(call)
+            return super().poll(_timeout)
+
+    consumption = consumption_of(Counting(0))
+    served.clear()
+
+    # The later ones come before the time at which Kafka is served while there are records.
+    for _ in range(3):
+        if call == "poll":
+            assert consumption.poll(0) is None
+        else:
+            assert consumption.consume(10, 0) == []
+
+    assert len(served) == 3
+
+
 def test_a_callbacks_exception_surfaces_after_what_came_with_it_is_safe() -> None:
     kafka = Kafka(3)
     consumption = consumption_of(kafka)
@@ -244,10 +266,10 @@ def test_what_an_interrupted_consume_gathered_is_neither_lost_nor_committed(
     # The next service raises when three of the ten wanted are gathered.
     original = consumption._wait
 
-    def interrupted(_deadline: float) -> bool:
+    def interrupted(deadline: float, *, is_served: bool) -> bool:
         if not kafka.records:
             raise KeyboardInterrupt
-        return original(_deadline)
+        return original(deadline, is_served=is_served)
 
     monkeypatch.setattr(consumption, "_wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -317,11 +339,11 @@ def test_a_seek_in_a_callback_drops_what_that_consume_had_gathered(
     consumption = consumption_of(kafka)
     original = consumption._wait
 
-    def seeks_once(deadline: float) -> bool:
+    def seeks_once(deadline: float, *, is_served: bool) -> bool:
         if not kafka.sought and not kafka.records:
             consumption.assignment.seek(TopicPartition(TOPIC, 0, 7 * FULL))
             kafka.records.append(Message(TOPIC, 0, 7, value=b"7"))
-        return original(deadline)
+        return original(deadline, is_served=is_served)
 
     monkeypatch.setattr(consumption, "_wait", seeks_once)
 
@@ -336,7 +358,7 @@ def test_what_a_seek_drops_of_an_interrupted_consume_is_not_committed(
     consumption = consumption_of(kafka)
     assert values(consumption.consume(1, 1.0)) == [0]
 
-    def interrupts(_deadline: float) -> bool:
+    def interrupts(_deadline: float, *, is_served: bool) -> bool:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -535,7 +557,7 @@ def test_a_paused_partition_hands_out_nothing_that_was_taken_before(
     assert values(consumption.consume(1, 1.0)) == [0]
     if interrupted:
 
-        def interrupts(_deadline: float) -> bool:
+        def interrupts(_deadline: float, *, is_served: bool) -> bool:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patched:
