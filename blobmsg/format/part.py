@@ -53,6 +53,7 @@ __all__ = [
 
 PRODUCER_ID_BYTES = 16
 PART_ELEMENTS = 9
+_CODECS = frozenset(Codec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def read_part_elements(
     if elements > PART_ELEMENTS:
         reader.extensions()
     # After the extensions: a critical one may be the better reason to refuse.
-    if read[3] not in Codec.__members__.values():
+    if read[3] not in _CODECS:
         raise UnsupportedFormatError(f"{reader.what}: codec {read[3]!r} is unknown: upgrade")
     return read
 

@@ -148,7 +148,7 @@ class ProducerApplication:
         if rng.random() < 0.1:
             headers = [("h", b"%d" % number)]
         topic = rng.choice(self._topics)
-        partition = -1 if rng.random() < 0.3 else rng.randrange(self._plan.partitions)
+        partition = -1 if rng.random() < 0.3 else rng.randint(0, self._plan.partitions - 1)
         return Sent(
             source=self.process.name,
             number=number,

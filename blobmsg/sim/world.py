@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import heapq
 import random
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable
 
+    from _typeshed import SupportsLenAndGetItem
     from greenlet import greenlet
+
+_Thing = TypeVar("_Thing")
 
 # How often it is asked whether a run is over.
 _LOOK_EVERY_MS: Final = 50
@@ -32,7 +36,7 @@ class Violation(BaseException):
 
 
 class Chance(random.Random):
-    """`random.Random`, number for number, without the checks that are half of `randint`'s time."""
+    """`random.Random`, number for number, without checks that take more time than the draw."""
 
     def randint(self, a: int, b: int) -> int:
         """A number from `a` to `b`."""
@@ -42,6 +46,10 @@ class Chance(random.Random):
         while drawn >= width:
             drawn = self.getrandbits(bits)
         return a + drawn
+
+    def choice(self, seq: SupportsLenAndGetItem[_Thing]) -> _Thing:
+        """One of these; there is at least one."""
+        return seq[self.randint(0, len(seq) - 1)]
 
 
 class World:
@@ -145,13 +153,13 @@ class Process:
 
     def after(self, delay_ms: int, action: Callable[[], object]) -> None:
         """Have it do something later, if it lives; after its pause if it is paused then."""
-        self.world.after(delay_ms, lambda: self._do(action))
+        self.world.after(delay_ms, partial(self._do, action))
 
     def _do(self, action: Callable[[], object]) -> None:
         if self.died_ms is not None:
             return
         if self.world.now_ms < self.paused_until_ms:
-            self.world.at(self.paused_until_ms, lambda: self._do(action))
+            self.world.at(self.paused_until_ms, partial(self._do, action))
             return
         action()
 
