@@ -116,6 +116,7 @@ class ConsumerProcess(Process):
     Attributes:
         errors: What the application was told.
         forged: Where it was told of forgeries by the last `take`, and where to go on.
+        is_leaving: It ends soon, or has ended, in an orderly way.
     """
 
     def __init__(
@@ -167,6 +168,7 @@ class ConsumerProcess(Process):
         )
         self.errors: list[KafkaError] = []
         self.forged: list[tuple[_Place, int]] = []
+        self.is_leaving = False
         self._largest_bytes = 0
         self.inner.subscribe(
             topics,
@@ -227,6 +229,7 @@ class ConsumerProcess(Process):
 
     def leave(self) -> None:
         """End, in an orderly way."""
+        self.is_leaving = True
         self.close()
 
     def hear_of_revocation(self, partitions: list[TopicPartition]) -> None:

@@ -202,12 +202,12 @@ class System:
         ]
 
     def heal(self) -> None:
-        """All is well from here on: nobody is paused, and each group has a member."""
+        """All is well from here on: nobody is paused, and each group has a member that stays."""
         now_ms = self.world.now_ms
         for process in [*self.producers, *self.consumers]:
             process.paused_until_ms = min(process.paused_until_ms, now_ms)
-        living = {consumer.group for consumer in self.living_consumers()}
-        for group in sorted(set(self.groups) - living):
+        staying = {c.group for c in self.living_consumers() if not c.is_leaving}
+        for group in sorted(set(self.groups) - staying):
             self.start_consumer(group)
         for consumer in self.living_consumers():
             consumer.wake()

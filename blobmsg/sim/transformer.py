@@ -64,7 +64,6 @@ class Transformer(ConsumerProcess):
         self._client = TransactionalClient(producer, self._history)
         self._number = 0
         self._commit_ms = 0
-        self._is_stopping = False
         self._stall_ms = 0
         self._drop_failure: KafkaException | None = None
         self._news = VirtualWakeup(self)
@@ -97,7 +96,7 @@ class Transformer(ConsumerProcess):
 
     def leave(self) -> None:
         """See `ConsumerProcess.leave`."""
-        self._is_stopping = True
+        self.is_leaving = True
         self._news.set()
 
     # --- the application --------------------------------------------------------------------------
@@ -105,7 +104,7 @@ class Transformer(ConsumerProcess):
     def _live(self) -> None:
         try:
             self._client.init()
-            while not self._is_stopping or self._client.transaction is not None:
+            while not self.is_leaving or self._client.transaction is not None:
                 self._turn()
             self.close()
         except KafkaException as failure:
