@@ -16,6 +16,7 @@ from blobmsg.sim import __main__ as program
 from blobmsg.sim.plan import Fault, Plan, dense, draw_plan
 from blobmsg.sim.shrink import command_of, shrink, with_changes
 from blobmsg.sim.simulation import Outcome, run_plan
+from blobmsg.sim.system import System
 from blobmsg.sim.world import Chance
 
 if TYPE_CHECKING:
@@ -200,6 +201,18 @@ def test_a_failure_is_told_with_commands_that_repeat_it(
 def test_a_mistake_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--seed", "1", "--set", "colour=red"]) == 2
     assert "colour" in capsys.readouterr().err
+
+
+def test_who_is_leaving_does_not_count_as_there_when_all_is_well_again() -> None:
+    system = System(replace(draw_plan(_RICH_SEED), transformers=1))
+    system.start()
+    (leaving,) = system.living_transformers()
+
+    leaving.leave()  # when its transaction has ended
+    system.heal()
+
+    (other,) = [t for t in system.living_transformers() if t is not leaving]
+    assert not other.is_leaving
 
 
 def test_a_fault_is_a_window_of_time() -> None:
