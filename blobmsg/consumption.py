@@ -165,8 +165,7 @@ class Consumption:
         is_served = False
         while True:
             if now >= self._next_service:
-                self._service(0)
-                is_served = True
+                is_served = self._service(0)
             with self._lock:
                 self._handout.read_ahead()
             try:
@@ -255,19 +254,23 @@ class Consumption:
 
     # --- serving the inner consumer -----------------------------------------------------------
 
-    def _service(self, timeout_s: float) -> None:
+    def _service(self, timeout_s: float) -> bool:
         """Take what Kafka and the fetcher have, plan fetches, commit when due.
 
         Ctrl-C waits for its end, one slice at most, so that all of this happens or nothing.
+
+        Returns:
+            False when another thread is at it.
         """
         with ctrl_c_waits():
             if not self._service_lock.acquire(timeout=max(timeout_s, 0.001)):
-                return  # another thread is at it
+                return False
             try:
                 self._serve(timeout_s)
             finally:
                 self._service_lock.release()
         self.failures.raise_first()
+        return True
 
     def _serve(self, timeout_s: float) -> None:
         self._next_service = self._monotonic_s() + _SERVICE_EVERY_S

@@ -12,9 +12,7 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from dataclasses import dataclass
-from itertools import starmap
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException
@@ -37,6 +35,7 @@ from blobmsg.format.errors import FormatError, UnsupportedFormatError
 from blobmsg.format.object_key import ObjectKey
 from blobmsg.format.segment import decode_segment
 from blobmsg.message import RecordsView
+from blobmsg.reentrant import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -130,7 +129,7 @@ class Fetcher:
         self._buffers = PartBuffers(keep_bytes)
         self._jobs: queue.SimpleQueue[FetchSection | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[FetchResult] = queue.SimpleQueue()
-        self._results: deque[FetchResult] = deque()  # out of `_done`, not taken yet
+        self._has_result = Wakeup()
         self._is_stopping = False
         self.cache_hits = 0
         self.mismatches = 0
@@ -149,18 +148,13 @@ class Fetcher:
         self._jobs.put(section)
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until a result is there."""
-        if not self._results:
-            with contextlib.suppress(queue.Empty):
-                # Inside of one call, so that Ctrl-C finds a result in the one or in the other.
-                self._results.extend(starmap(self._done.get, ((True, timeout_s),)))
+        """Wait until a result is there; it may return before, for one that was taken."""
+        if self._done.empty():
+            self._has_result.wait(timeout_s)
 
     def take_results(self) -> list[FetchResult]:
         """All results since the last call, in the order they came."""
         results: list[FetchResult] = []
-        with contextlib.suppress(IndexError):
-            while True:
-                results.append(self._results.popleft())
         with contextlib.suppress(queue.Empty):
             while True:
                 results.append(self._done.get_nowait())
@@ -192,6 +186,7 @@ class Fetcher:
                 fatal = KafkaError(KafkaError._FATAL, repr(error), fatal=True)
                 outcomes = [Failure(FailureKind.REFUSED, fatal)] * len(section.parts)
             self._done.put(FetchResult(section, outcomes))
+            self._has_result.set()
             del section, outcomes  # a thread that waits must not keep what the consumer has dropped
 
     def fetch(self, section: FetchSection) -> Sequence[RecordsView | Failure]:

@@ -32,7 +32,7 @@ from blobmsg.producer_topics import ProducedTopic, ProducerTopics, WaitingRecord
 from blobmsg.rare_log import RareLog
 from blobmsg.record_path import RecordPath
 from blobmsg.record_step import RecordStep
-from blobmsg.reentrant import CoreLock, Waiting, wait_done, wait_without
+from blobmsg.reentrant import CoreLock, Waiting, Wakeup, wait_done, wait_without
 from blobmsg.store_watch import StoreWatch
 from blobmsg.thread_log import ThreadLog
 from blobmsg.upload_results import UploadResults
@@ -571,11 +571,11 @@ class ProducerPipeline:
             waits: Until it is done; the reports have to be served all the same.
         """
         self._raise_defect()
-        done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        done = Wakeup()
 
         def purge() -> None:
             self._purge(in_queue=in_queue, in_flight=in_flight)
-            done.put(None)
+            done.set()
 
         self._purges.put(purge)
         self._wake.set()

@@ -3,7 +3,9 @@
 A signal handler, or the finalizer of an object that is collected, runs in the middle of whatever
 the thread was doing, and may well call `produce` or `flush`. `threading.Event`, `Queue` and
 `Condition` have locks in them that such a call finds held by the very code it has interrupted, and
-waits for ever. `queue.SimpleQueue` does not; everything here is made of it.
+waits for ever. `queue.SimpleQueue` and a bare lock do not; everything here is made of them.
+Whoever a signal can interrupt waits by `Wakeup`: before Python 3.13 a `SimpleQueue.get` whose time
+runs out while a handler runs waits without end.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -55,19 +57,21 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._unset = threading.Lock()  # held until it is set
+        self._unset.acquire()
 
     def set(self) -> None:
         """End the wait, or the next one if there is none now."""
-        if self._tokens.empty():
-            self._tokens.put(None)
+        with suppress(RuntimeError):  # it is set already
+            self._unset.release()
 
-    def wait(self, timeout_s: float | None) -> None:
-        """Wait until it is set, at most `timeout_s`; None: no limit."""
-        try:
-            self._tokens.get(timeout=None if timeout_s is None else max(0.0, timeout_s))
-        except queue.Empty:
-            return
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until it is set, at most `timeout_s`; None: no limit.
+
+        Returns:
+            Whether it was set; it is not any more.
+        """
+        return self._unset.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))
 
 
 class News:
@@ -121,9 +125,9 @@ class JobThread:
         if self._thread is threading.current_thread():
             self.put(job)  # asked by a finalizer; waiting for itself would never end
             return
-        done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        done = Wakeup()
         self._jobs.put(job)
-        self._jobs.put(lambda: done.put(None))
+        self._jobs.put(done.set)
         wait_done(done, self._thread)
 
     def stop(self) -> None:
@@ -159,14 +163,10 @@ class Waiting:
     monotonic_s: Callable[[], float] = time.monotonic
 
 
-def wait_done(done: queue.SimpleQueue[None], thread: threading.Thread) -> None:
-    """Wait until a thread has put something there, or has ended."""
-    while thread.is_alive():
-        try:
-            done.get(timeout=_LOOK_S)
-        except queue.Empty:
-            continue
-        return
+def wait_done(done: Wakeup, thread: threading.Thread) -> None:
+    """Wait until a thread has set that, or has ended."""
+    while thread.is_alive() and not done.wait(_LOOK_S):
+        pass
 
 
 def wait_without(lock: threading.RLock, wait: Callable[[], object]) -> None:

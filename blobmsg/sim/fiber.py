@@ -101,7 +101,7 @@ class VirtualWakeup(Wakeup):
             delay_ms = self._process.world.rng.randint(0, 2)
             self._process.after(delay_ms, partial(self._resume, self._waits))
 
-    def wait(self, timeout_s: float | None) -> None:
+    def wait(self, timeout_s: float | None) -> bool:
         """See `Wakeup.wait`."""
         if not self._is_set:
             self._waits += 1
@@ -110,7 +110,8 @@ class VirtualWakeup(Wakeup):
                 resume = partial(self._resume, self._waits)
                 self._process.after(_milliseconds(timeout_s), resume)
             _leave()
-        self._is_set = False
+        was_set, self._is_set = self._is_set, False
+        return was_set
 
     def _resume(self, wait: int) -> None:
         waiting = self._waiting

@@ -48,7 +48,13 @@ class Chance(random.Random):
         return a + drawn
 
     def choice(self, seq: SupportsLenAndGetItem[_Thing]) -> _Thing:
-        """One of these; there is at least one."""
+        """One of these.
+
+        Raises:
+            IndexError: There is none.
+        """
+        if not seq:
+            raise IndexError("a choice of nothing")
         return seq[self.randint(0, len(seq) - 1)]
 
 

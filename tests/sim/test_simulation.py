@@ -113,6 +113,12 @@ def test_chance_is_as_pythons_number_for_number() -> None:
         assert [ours.randint(-1, width - 2) for _ in range(20)] == [
             theirs.randint(-1, width - 2) for _ in range(20)
         ]
+    for things in ("a", "abc", "abcdefgh"):
+        assert [ours.choice(things) for _ in range(20)] == [
+            theirs.choice(things) for _ in range(20)
+        ]
+    with pytest.raises(IndexError):
+        ours.choice("")
 
 
 # --- repeating and shrinking ------------------------------------------------------------------
