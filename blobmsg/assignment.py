@@ -11,10 +11,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    OFFSET_STORED,
+    KafkaException,
+    TopicPartition,
+)
 
 from blobmsg.commits import RESOLVE_AGAIN_S
 from blobmsg.core.offsets import to_kafka
+from blobmsg.core.resets import LATEST
 from blobmsg.interrupts import ctrl_c_waits
 
 if TYPE_CHECKING:
@@ -24,8 +32,10 @@ if TYPE_CHECKING:
     from blobmsg.callback_failures import CallbackFailures
     from blobmsg.commits import Commits
     from blobmsg.core.debatcher import Debatcher, FlowKey
+    from blobmsg.core.resets import Resets
     from blobmsg.handout import Handout
     from blobmsg.intake import Intake
+    from blobmsg.rare_log import RareLog
 
 __all__ = ["Assignment"]
 
@@ -39,9 +49,11 @@ class Assignment:
         intake: Has what came of them and is not taken yet.
         handout: Has what was taken of them and is not the user's yet.
         commits: Knows the group's positions.
+        resets: Knows which partitions the inner consumer reads elsewhere than it was sent.
         unresolved: Partitions whose committed position is not known yet, and when to ask for it
             again; filled here, read by others.
         failures: Keeps what may not be raised inside the inner consumer.
+        log: Writes warnings.
         service_lock: Lets one thread at a time talk to the inner consumer; first.
         lock: Guards the cores; second.
         monotonic_s: The monotonic time in seconds.
@@ -56,9 +68,11 @@ class Assignment:
         intake: Intake,
         handout: Handout,
         commits: Commits,
+        resets: Resets,
         unresolved: dict[FlowKey, float],
         failures: CallbackFailures,
         *,
+        log: RareLog,
         service_lock: threading.RLock,
         lock: threading.RLock,
         monotonic_s: Callable[[], float],
@@ -68,8 +82,10 @@ class Assignment:
         self._intake = intake
         self._handout = handout
         self._commits = commits
+        self._resets = resets
         self._unresolved = unresolved
         self._failures = failures
+        self._log = log
         self._service_lock = service_lock
         self._lock = lock
         self._monotonic_s = monotonic_s
@@ -145,6 +161,11 @@ class Assignment:
 
     def _look_up(self, keys: list[FlowKey]) -> tuple[dict[FlowKey, int], dict[FlowKey, float]]:
         found, unresolved, refusals = self._commits.look_up(keys)
+        if self._resets.policy == LATEST:  # the inner consumer's is another one
+            found = {
+                key: OFFSET_END if position == OFFSET_INVALID else position
+                for key, position in found.items()
+            }
         with self._lock:
             self._handout.add_errors(refusals)
         return found, unresolved
@@ -158,7 +179,7 @@ class Assignment:
         found, unresolved = self._look_up(keys)
         self._unresolved.update(unresolved)
         for key, position in found.items():
-            if position >= 0:
+            if position != OFFSET_INVALID:
                 try:
                     self._inner.seek(TopicPartition(*key, to_kafka(position)))
                 except KafkaException:  # its own look-up has not come to an end yet
@@ -170,6 +191,26 @@ class Assignment:
                 del self._unresolved[key]
             if not flow.is_paused_by_user:
                 self._inner.resume([TopicPartition(*key)])
+
+    def send_back(self) -> None:
+        """Send the inner consumer where it was sent before, or as the reset policy says."""
+        with self._lock:
+            restarts = self._resets.due(int(self._monotonic_s() * 1000))
+        for restart in restarts:
+            topic, partition = restart.flow.key
+            offset = restart.kafka_offset
+            if offset is None:
+                offset = OFFSET_END if self._resets.policy == LATEST else OFFSET_BEGINNING
+                text = f"its position is not in the log: auto.offset.reset={self._resets.policy}"
+            else:
+                text = f"a broker says that Kafka offset {offset} is not in the log: asking again"
+            try:
+                self._inner.seek(TopicPartition(topic, partition, offset))
+            except KafkaException:  # it does not read the partition now; asked again soon
+                continue
+            with self._lock:
+                self._resets.restarted(restart)
+            self._log(f"{topic} [{partition}]: {text}", cause=f"{restart.flow.key} {text}")
 
     # --- taken away ---------------------------------------------------------------------------
 

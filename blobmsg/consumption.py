@@ -19,12 +19,13 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
-from confluent_kafka import OFFSET_INVALID
+from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from blobmsg.assignment import Assignment
 from blobmsg.callback_failures import CallbackFailures
 from blobmsg.commits import Commits
 from blobmsg.core.debatcher import Debatcher, Failure, FailureKind, Flow, FlowKey
+from blobmsg.core.resets import Resets
 from blobmsg.handout import Handout
 from blobmsg.intake import Intake
 from blobmsg.interrupts import ctrl_c_waits
@@ -34,7 +35,7 @@ from blobmsg.undelivered import Gathering
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from confluent_kafka import KafkaError, TopicPartition
+    from confluent_kafka import KafkaError
 
     from blobmsg.clock import Clock
     from blobmsg.config import Settings
@@ -123,9 +124,11 @@ class Consumption:
             monotonic_s=monotonic_s,
         )
         self._unresolved: dict[FlowKey, float] = {}
+        self._resets = Resets(view.auto_offset_reset, self._log_start)
         self._intake = Intake(
             self._core,
             self._handout,
+            self._resets,
             self._unresolved,
             clock,
             settings.record_max_bytes,
@@ -137,8 +140,10 @@ class Consumption:
             self._intake,
             self._handout,
             self.commits,
+            self._resets,
             self._unresolved,
             self.failures,
+            log=self._log,
             service_lock=self._service_lock,
             lock=self._lock,
             monotonic_s=monotonic_s,
@@ -299,6 +304,7 @@ class Consumption:
             self._fetcher.submit(section)
         self.assignment.pause_for_memory()
         self.assignment.resolve_again()
+        self.assignment.send_back()
         if self.commits.is_automatic:
             self.commits.commit_when_due(self.assignment.keys)
 
@@ -312,6 +318,11 @@ class Consumption:
             )
         else:
             self._intake.received.extend(self.inner.consume(room_records, 0))
+
+    def _log_start(self, key: FlowKey) -> int:
+        """The first offset that Kafka had when the partition was last read; negative: unknown."""
+        low, _ = self.inner.get_watermark_offsets(TopicPartition(*key), cached=True)
+        return int(low)
 
     def _take_results(self) -> None:
         results = self._fetcher.take_results()

@@ -21,6 +21,7 @@ from confluent_kafka import Consumer as StockConsumer
 from confluent_kafka import KafkaException
 from confluent_kafka import Producer as StockProducer
 
+from blobmsg.core.resets import inner_offset_reset
 from blobmsg.kafka_settings import INTERPRETED_NAMES, KafkaView, canonical_name, without
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ def inner_consumer_config(
     librdkafka commits a stored offset only when its number grows, so positions inside one
     notification would be lost; the wrapper commits itself (DESIGN.md, *Offsets*). It tells where
     a partition ends, for positions behind what nobody sees; whether the user hears of it is ours.
+    Where it has to begin elsewhere it does so in a way that shows (`core.resets`).
 
     Args:
         user_conf: librdkafka's part of the user's settings.
@@ -204,6 +206,7 @@ def inner_consumer_config(
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
+        "auto.offset.reset": inner_offset_reset(view.auto_offset_reset),
     }
     return {**without(user_conf, {*_CONSUMER_CALLBACKS, *ours}), **ours}
 

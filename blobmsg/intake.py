@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from blobmsg.clock import Clock
+    from blobmsg.core.resets import Resets
     from blobmsg.handout import Handout
 
 __all__ = ["Intake"]
@@ -39,6 +40,7 @@ class Intake:
         core: Takes them.
         handout: Takes errors for the user that belong to no assigned partition, or to one whose
             position is not known yet.
+        resets: Says what to drop of a client that begins elsewhere than it was sent.
         unresolved: Partitions of which nothing is taken, for their position is not known yet.
         clock: Time.
         record_max_bytes: `blobmsg.record.max.bytes`; segments up to 4 times of it are read.
@@ -56,6 +58,7 @@ class Intake:
         self,
         core: Debatcher,
         handout: Handout,
+        resets: Resets,
         unresolved: Container[FlowKey],
         clock: Clock,
         record_max_bytes: int,
@@ -64,6 +67,7 @@ class Intake:
     ) -> None:
         self._core = core
         self._handout = handout
+        self._resets = resets
         self._unresolved = unresolved
         self._tells_ends = tells_ends
         self._clock = clock
@@ -101,8 +105,10 @@ class Intake:
             return self._take_error(message, error, flow)
         if flow is None or flow.key in self._unresolved:
             return None
+        kafka_offset: int = message.offset()
+        if not self._resets.arrived(flow, kafka_offset, kafka_offset + 1):
+            return None
         headers, value = message.headers(), message.value()
-        kafka_offset = message.offset()
         if headers is None or not is_notification(headers, value):
             self.counters["plain_records"] += 1
             view = PlainView(message, virtual_offset_of_first(kafka_offset, 1))
@@ -175,7 +181,8 @@ class Intake:
             # An end of the partition comes again when its position is known; nothing else does.
             return None if is_end else event
         if is_end:
-            self._core.end_received(flow, kafka_offset, event)
+            if self._resets.arrived(flow, kafka_offset, kafka_offset):
+                self._core.end_received(flow, kafka_offset, event)
         else:
             self._core.event_received(flow, kafka_offset, event)
         return None

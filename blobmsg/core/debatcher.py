@@ -184,6 +184,7 @@ class Debatcher:
         self._drop_read_ahead(flow)
         flow.settled_position = None
         flow.needed_position = position
+        flow.next_offset = None if position is None else to_kafka(position)
 
     def _drop_read_ahead(self, flow: Flow) -> None:
         self._end_run(flow)

@@ -176,6 +176,7 @@ class Flow:
         "is_paused_by_user",
         "key",
         "needed_position",
+        "next_offset",
         "payload_bytes",
         "payload_entries",
         "position_before_seek",
@@ -195,6 +196,8 @@ class Flow:
         self.payload_entries = 0
         # Where reading goes on at; None until a committed or reset position is known.
         self.needed_position: int | None = position
+        # Where Kafka's client reads on in its log; None until that is known.
+        self.next_offset: int | None = None if position is None else to_kafka(position)
         # After the last record of finished runs; None before the first since assign or seek.
         self.settled_position: VirtualOffset | None = None
         self.position_before_seek: VirtualOffset | None = None

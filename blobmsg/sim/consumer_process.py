@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
 from blobmsg.consumption import Consumption
+from blobmsg.core.resets import inner_offset_reset
 from blobmsg.fetcher import Fetcher, FetchResult
 from blobmsg.sim.history import committed_position
 from blobmsg.sim.inner_consumer import InnerConsumer
@@ -150,7 +151,7 @@ class ConsumerProcess(Process):
             group=group,
             member=name,
             is_committed=view.isolation_level == "read_committed",
-            reads_from=view.auto_offset_reset,
+            reads_from=inner_offset_reset(view.auto_offset_reset),
             on_commit=self._on_commit,
             is_cooperative=is_cooperative,
         )

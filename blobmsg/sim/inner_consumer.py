@@ -307,27 +307,30 @@ class InnerConsumer:
         self._world.rng.shuffle(places)
         for place in places:
             log = self._broker.log(place)
+            since_ms = self._network.stale_since_ms(place)
+            log_end = log.end if since_ms is None else log.end_at(since_ms)
             while len(found) < count:
                 offset = self._positions[place]
-                if offset < log.start or offset > log.end:
+                if offset < log.start or offset > log_end:
                     if self._reads_from == "error":
                         self._stopped.add(place)
                         error = KafkaError(KafkaError._AUTO_OFFSET_RESET)
                         found.append(KafkaRecord(*place, offset, None, error))
                         break
                     self._positions[place] = (
-                        log.start if self._reads_from == "earliest" else log.end
+                        log.start if self._reads_from == "earliest" else log_end
                     )
                     continue
                 record = log.next_readable(
                     offset, self._world.now_ms, is_committed=self._is_committed
                 )
-                if record is None:
+                if record is None or record.offset >= log_end:
                     stands = log.passed(offset, self._world.now_ms, is_committed=self._is_committed)
+                    stands = min(stands, log_end)
                     if stands > offset:
                         self._positions[place] = stands
                     # Not where open transactions hold back what it has read before.
-                    end = log.last_stable if self._is_committed else log.end
+                    end = min(log.last_stable if self._is_committed else log.end, log_end)
                     if stands == end and self._told_ends.get(place) != end:
                         self._told_ends[place] = end
                         error = KafkaError(KafkaError._PARTITION_EOF)
@@ -398,8 +401,11 @@ class InnerConsumer:
             self._paused.discard((partition.topic, partition.partition))
             self._told_ends.pop((partition.topic, partition.partition), None)
 
-    def get_watermark_offsets(self, partition: TopicPartition) -> tuple[int, int]:
+    def get_watermark_offsets(
+        self, partition: TopicPartition, *, cached: bool = False
+    ) -> tuple[int, int]:
         """First and next offset."""
+        del cached  # it is as the broker has it
         log = self._broker.log((partition.topic, partition.partition))
         return log.start, log.last_stable if self._is_committed else log.end
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from blobmsg.sim.world import World
@@ -17,7 +17,7 @@ class NetworkFault:
 
     Attributes:
         kind: `lost` (requests or their answers), `slow`, `leader` (partitions without one),
-            `calls` (what asks a coordinator times out).
+            `calls` (what asks a coordinator times out), `stale` (see `Network.stale_since_ms`).
         start_ms: From here on, monotonic.
         end_ms: Until here.
         share: Of the requests or partitions, 0 to 1.
@@ -44,6 +44,11 @@ class Request:
     answer_ms: int
     is_lost: bool
     is_answer_lost: bool
+
+
+# For how long a broker that goes on takes itself for a leader at most, and had stood still.
+_STALE_MOST_MS: Final = 3000
+_STOOD_STILL_MS: Final = 2000
 
 
 class Network:
@@ -89,6 +94,21 @@ class Network:
             and (place[1] * 7 + fault.start_ms) % 10 < fault.share * 10
             for fault in self.faults
         )
+
+    def stale_since_ms(self, place: tuple[str, int]) -> int | None:
+        """Since when the broker has heard nothing that consumers take for a partition's leader.
+
+        It has stood still, and another one leads; it does not know that yet, nor do they.
+        """
+        now_ms = self._world.now_ms
+        for fault in self.faults:
+            if fault.kind == "stale":  # one of a run: two could last longer than brokers need
+                end_ms = min(fault.end_ms, fault.start_ms + _STALE_MOST_MS)
+                meets = (place[1] * 7 + fault.start_ms) % 10 < fault.share * 10
+                if meets and fault.start_ms <= now_ms < end_ms:
+                    return fault.start_ms - _STOOD_STILL_MS
+                return None
+        return None
 
     def _meets(self, kind: str) -> bool:
         now_ms = self._world.now_ms

@@ -91,6 +91,13 @@ class PartitionLog:
         """The offset of the next record; the high watermark."""
         return len(self.records)
 
+    def end_at(self, at_ms: int) -> int:
+        """What the end was at some time, for readers; not before the log's start."""
+        end = self.end
+        while end > self.start and self.records[end - 1].visible_ms > at_ms:
+            end -= 1
+        return end
+
     @property
     def last_stable(self) -> int:
         """The first offset that a `read_committed` reader does not see yet."""

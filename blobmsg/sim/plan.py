@@ -20,6 +20,7 @@ _STALL_SHARE = 0.3
 _STALL_MS = 4000
 # Of those with faults.
 _FORGE_SHARE = 0.15
+_STALE_SHARE = 0.2
 PROCESS_FAULTS = (
     "kill-producer",
     "kill-consumer",
@@ -201,6 +202,9 @@ def draw_plan(seed: int, records: int | None = None) -> Plan:
             for _ in range(rng.randint(1, 3))
         ]
         plan = replace(plan, faults=(*plan.faults, *forgeries))
+    if faults and rng.random() < _STALE_SHARE:
+        stale = Fault("net-stale", rng.randint(0, span_ms * 3 // 2), rng.randint(50, 3000), 1.0, 0)
+        plan = replace(plan, faults=(*plan.faults, stale))
     return dense(plan, _DENSITY) if records is None and rng.random() < _DENSE_SHARE else plan
 
 

@@ -75,8 +75,9 @@ def test_seeds_meet_every_kind_of_fault() -> None:
 
     assert {
         "outage", "hang", "lost", "slow", "corrupt", "net-lost", "net-slow", "net-leader",
-        "net-calls", "kill-producer", "kill-consumer", "pause-producer", "pause-consumer",
-        "join-consumer", "leave-consumer", "hide", "retention", "fence", "stall-transformer",
+        "net-calls", "net-stale", "forge", "kill-producer", "kill-consumer", "pause-producer",
+        "pause-consumer", "join-consumer", "leave-consumer", "hide", "retention", "fence",
+        "stall-transformer",
     } <= kinds  # fmt: skip
     assert any(plan.is_transactional for plan in plans)
     assert {plan.transformers for plan in plans} == {0, 1, 2}

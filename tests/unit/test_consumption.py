@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
     OFFSET_INVALID,
     OFFSET_STORED,
     TIMESTAMP_CREATE_TIME,
@@ -59,6 +61,7 @@ class Kafka:
         self.sought: list[tuple[int, int]] = []
         self.on_consume: Callable[[], None] = lambda: None
         self.closes = 0
+        self.log_start = 0
         self.is_assigned = True
 
     def poll(self, _timeout: float) -> Message | None:
@@ -107,6 +110,10 @@ class Kafka:
         if asynchronous:
             return None
         return self.commit_answers.popleft() if self.commit_answers else offsets
+
+    def get_watermark_offsets(self, _partition: TopicPartition, *, cached: bool) -> tuple[int, int]:
+        assert cached
+        return self.log_start, 1_000_000
 
     def close(self) -> None:
         self.closes += 1
@@ -664,9 +671,12 @@ def test_a_committed_offset_that_can_not_be_read_holds_back_its_own_partition_al
 
 
 @pytest.mark.usefixtures("asks_at_once")
-def test_no_answer_about_committed_offsets_is_asked_for_again() -> None:
+@pytest.mark.parametrize(("reset", "sought"), [("earliest", []), ("latest", [(0, OFFSET_END)])])
+def test_no_answer_about_committed_offsets_is_asked_for_again(
+    reset: str, sought: list[tuple[int, int]]
+) -> None:
     kafka = Kafka(0)
-    consumption = consumption_of(kafka, assigns=False)
+    consumption = consumption_of(kafka, assigns=False, **{"auto.offset.reset": reset})
     timed_out = KafkaException(KafkaError(KafkaError._TIMED_OUT))
     kafka.committed_answers.extend([timed_out, timed_out, [answer(0, OFFSET_INVALID)]])
 
@@ -677,7 +687,62 @@ def test_no_answer_about_committed_offsets_is_asked_for_again() -> None:
     consumption._service(0)
 
     assert kafka.paused == set()
-    assert kafka.sought == []  # nothing is committed: where Kafka begins
+    assert kafka.sought == sought  # nothing is committed; the inner client's own is `earliest`
+
+
+def test_a_client_that_begins_elsewhere_is_sent_back_and_nothing_of_there_is_handed_out() -> None:
+    kafka = Kafka(3)
+    consumption = consumption_of(kafka)
+    assert values(consumption.consume(3, 0)) == [0, 1, 2]
+
+    kafka.records.extend(Message(TOPIC, 0, offset, value=b"again") for offset in (0, 1))
+    assert consumption.consume(10, 0) == []
+    assert kafka.sought == [(0, 3)]
+    kafka.records.append(Message(TOPIC, 0, 3, value=b"3"))
+
+    assert values(consumption.consume(10, 0)) == [3]
+    assert kafka.sought == [(0, 3)]
+
+
+@pytest.mark.parametrize(
+    ("reset", "start"), [("earliest", OFFSET_BEGINNING), ("latest", OFFSET_END)]
+)
+def test_when_the_position_does_not_come_back_the_policy_says_where_to_go_on(
+    reset: str, start: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blobmsg.core.resets._PATIENCE_MS", 0)
+    kafka = Kafka(0)
+    consumption = consumption_of(kafka, assigns=False, **{"auto.offset.reset": reset})
+    consumption.assignment.assign([TopicPartition(TOPIC, 0, 7 * FULL)], is_incremental=False)
+
+    kafka.records.append(Message(TOPIC, 0, 0, value=b"0"))
+    assert consumption.consume(10, 0) == []
+    assert kafka.sought == [(0, start)]
+    kafka.records.extend(Message(TOPIC, 0, offset, value=b"%d" % offset) for offset in (1, 2))
+
+    assert values(consumption.consume(10, 0)) == [1, 2]
+
+
+def test_a_client_that_can_not_be_sent_back_now_is_sent_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("blobmsg.core.resets._AGAIN_MS", 0)
+    kafka = Kafka(1)
+    consumption = consumption_of(kafka)
+    assert values(consumption.consume(1, 0)) == [0]
+    real = kafka.seek
+
+    def refuses_once(partition: TopicPartition) -> None:
+        monkeypatch.setattr(kafka, "seek", real)
+        raise KafkaException(KafkaError(KafkaError._STATE))
+
+    monkeypatch.setattr(kafka, "seek", refuses_once)
+    kafka.records.append(Message(TOPIC, 0, 0, value=b"again"))
+    assert consumption.consume(10, 0) == []
+    assert kafka.sought == []
+    consumption._service(0)
+
+    assert kafka.sought == [(0, 1)]
 
 
 class Refusing(Kafka):

@@ -1,0 +1,132 @@
+"""Whether a partition's position is really gone, when Kafka's client begins elsewhere.
+
+librdkafka resets a position by `auto.offset.reset` as soon as one broker answers that it does not
+exist. A broker that has stood still and does not know yet that another one leads the partition says
+so of all that was written meanwhile, and to believe it reads everything again, or skips what is
+unread. So the inner client begins at the log's start (`inner_offset_reset`), which shows: what it
+brings lies before the position. That is dropped, and the client sent back, until the position is
+there after all or `_PATIENCE_MS` are over. Only then the user's `auto.offset.reset` decides.
+
+Decides that, by offsets of Kafka's log; never seeks itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from blobmsg.core.flow import Flow, FlowKey
+
+__all__ = ["LATEST", "Resets", "Restart", "inner_offset_reset"]
+
+# Longer than a broker needs that goes on, to hear who leads.
+_PATIENCE_MS: Final = 5000
+_AGAIN_MS: Final = 250
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
+
+def inner_offset_reset(policy: str) -> str:
+    """The inner client's `auto.offset.reset` for the user's: one that shows."""
+    return EARLIEST if policy == LATEST else policy
+
+
+class Restart(NamedTuple):
+    """Where the inner client is to go on.
+
+    Attributes:
+        flow: Which partition.
+        kafka_offset: The position that it was sent to before; None: it does not exist, the user's
+            `auto.offset.reset` says where.
+    """
+
+    flow: Flow
+    kafka_offset: int | None
+
+
+class _Doubt:
+    """Of a flow whose client has begun elsewhere."""
+
+    __slots__ = ("again_ms", "generation", "is_gone", "since_ms")
+
+    def __init__(self, flow: Flow, *, is_gone: bool) -> None:
+        self.generation = flow.generation
+        self.is_gone = is_gone  # Kafka has deleted the position: no need to try again
+        self.since_ms: int | None = None
+        self.again_ms = 0
+
+
+class Resets:
+    """The flows whose client has begun elsewhere.
+
+    Args:
+        policy: The user's `auto.offset.reset`: `earliest`, `latest` or `error`.
+        log_start: The first offset that Kafka still has of a partition, negative: not known. Asked
+            for behind gaps alone.
+
+    Attributes:
+        policy: As above.
+
+    Threads: under the consumer's lock.
+    """
+
+    def __init__(self, policy: str, log_start: Callable[[FlowKey], int]) -> None:
+        self.policy = policy
+        self._log_start = log_start
+        self._doubts: dict[Flow, _Doubt] = {}
+
+    def arrived(self, flow: Flow, kafka_offset: int, next_offset: int) -> bool:
+        """A message came, or the partition's end.
+
+        Args:
+            flow: Its partition.
+            kafka_offset: Where it lies; of an end, that of the next record.
+            next_offset: Where its client reads on.
+
+        Returns:
+            False: it is to be dropped.
+        """
+        expected = flow.next_offset
+        if expected is not None and kafka_offset != expected:
+            if kafka_offset < expected:
+                self._doubt(flow, is_gone=False)
+                return False
+            # A gap: markers of transactions, what was compacted; or Kafka has deleted the position.
+            if self.policy == LATEST and expected < self._log_start(flow.key) <= kafka_offset:
+                self._doubt(flow, is_gone=True)
+                return False
+        flow.next_offset = next_offset
+        if self._doubts:
+            self._doubts.pop(flow, None)
+        return True
+
+    def _doubt(self, flow: Flow, *, is_gone: bool) -> None:
+        known = self._doubts.get(flow)
+        if known is None or known.generation != flow.generation or is_gone > known.is_gone:
+            self._doubts[flow] = _Doubt(flow, is_gone=is_gone)
+
+    def due(self, now_ms: int) -> list[Restart]:
+        """Where the inner client is to be sent now; `restarted` follows when it was."""
+        due: list[Restart] = []
+        for flow, doubt in list(self._doubts.items()):
+            if doubt.generation != flow.generation:  # given up, or sent elsewhere by the user
+                del self._doubts[flow]
+                continue
+            if doubt.since_ms is None:
+                doubt.since_ms = now_ms
+            if doubt.is_gone or now_ms - doubt.since_ms >= _PATIENCE_MS:
+                due.append(Restart(flow, None))
+            elif now_ms >= doubt.again_ms:
+                doubt.again_ms = now_ms + _AGAIN_MS
+                due.append(Restart(flow, flow.next_offset))
+        return due
+
+    def restarted(self, restart: Restart) -> None:
+        """The inner client was sent there."""
+        if restart.kafka_offset is None:
+            flow = restart.flow
+            self._doubts.pop(flow, None)
+            flow.next_offset = flow.needed_position = None
