@@ -9,8 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.ctrl_c import call_with_ctrl_c
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 _WAIT_S = 60
+_MARKERS_S = 10
 # Or by a commit, but by no age.
 _SEALED_BY_FLUSH = {"blobmsg.batch.interval.ms": 60_000, "transaction.timeout.ms": 600_000}
 
@@ -47,7 +51,27 @@ def _begun(producer: BlobProducer) -> BlobProducer:
 
 
 def _committed(conf: dict[str, Any], topic: str) -> list[bytes]:
+    _wait_for_markers(conf, topic)
     return _values(conf, topic, "read_committed")
+
+
+def _wait_for_markers(conf: dict[str, Any], topic: str) -> None:
+    """Kafka answers a commit before it has written the markers that readers wait for."""
+    admin = AdminClient({"bootstrap.servers": conf["bootstrap.servers"]})
+    latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+    def end(isolation: IsolationLevel) -> int:
+        asked = admin.list_offsets(
+            {partition(topic): latest}, isolation_level=isolation, request_timeout=10
+        )
+        found: int = next(iter(asked.values())).result().offset
+        return found
+
+    deadline = time.monotonic() + _MARKERS_S  # those of an open transaction do not come
+    while end(IsolationLevel.READ_COMMITTED) < end(IsolationLevel.READ_UNCOMMITTED):
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(0.05)
 
 
 def _values(conf: dict[str, Any], topic: str, isolation_level: str) -> list[bytes]:
