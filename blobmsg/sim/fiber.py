@@ -8,20 +8,31 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from greenlet import getcurrent, greenlet
 
 from blobmsg.reentrant import JobThread, News, Wakeup
+from blobmsg.sim.world import Violation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from blobmsg.sim.world import Process
 
-__all__ = ["VirtualJobThread", "VirtualNews", "VirtualWakeup", "in_fiber", "sleep", "start_fiber"]
+__all__ = [
+    "VirtualJobThread",
+    "VirtualNews",
+    "VirtualWakeup",
+    "end_fibers",
+    "in_fiber",
+    "sleep",
+    "start_fiber",
+]
+
+_WAITS_ON_THE_WAY_OUT: Final = 10
 
 
 def start_fiber(process: Process, body: Callable[[], None]) -> None:
@@ -32,6 +43,20 @@ def start_fiber(process: Process, body: Callable[[], None]) -> None:
     process.fibers = [kept for kept in process.fibers if not kept.dead]
     process.fibers.append(fiber)
     fiber.switch()
+
+
+def end_fibers(processes: Iterable[Process]) -> None:
+    """End the fibers that still wait, when the run is over.
+
+    The garbage collector can't see what a suspended one holds, which is its whole world.
+    """
+    for process in processes:
+        for fiber in process.fibers:
+            for _ in range(_WAITS_ON_THE_WAY_OUT):
+                # Whatever it raises or still waits for on its way out belongs to no run.
+                with suppress(Exception, Violation):
+                    fiber.throw()  # nothing happens to a dead one
+        process.fibers.clear()
 
 
 def in_fiber() -> bool:

@@ -430,6 +430,11 @@ class Simulation:
                 raise Violation(f"{consumer.name} holds {held} bytes of nothing")
 
 
+    def end(self) -> None:
+        """Let go of all that would outlive the run."""
+        end_fibers([*self._system.producers, *self._system.consumers])
+
+
 def committed(offset: int, metadata: str) -> int | None:
     """See `committed_position`; None when nothing is committed."""
     return None if offset < 0 else committed_position(offset, metadata)
@@ -475,10 +480,12 @@ def _run(plan: Plan) -> Outcome:
     if simulation is None:
         return Outcome(plan, violation, 0, 0, [])
     world = simulation.world
-    return Outcome(
+    outcome = Outcome(
         plan=plan,
         violation=violation,
         records=len(simulation.history.sent),
         virtual_ms=world.now_ms - START_MS,
         trace=list(world.trace),  # garbage may write on
     )
+    simulation.end()
+    return outcome
