@@ -29,6 +29,7 @@ from blobmsg.sim.checker import (
 )
 from blobmsg.sim.client_settings import TRANSACTION_MS, UPLOAD_THREADS
 from blobmsg.sim.faults import Faults
+from blobmsg.sim.fiber import end_fibers
 from blobmsg.sim.history import Sent, committed_position
 from blobmsg.sim.system import UPLOAD_MS, System, producer_id_of
 from blobmsg.sim.transformer import BUSY_MS, TRANSFORMED, Transformer
@@ -428,7 +429,6 @@ class Simulation:
             held = consumer.consumption.stats()["held_bytes"]
             if held:
                 raise Violation(f"{consumer.name} holds {held} bytes of nothing")
-
 
     def end(self) -> None:
         """Let go of all that would outlive the run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from blobmsg.sim.plan import Fault, Plan, dense, draw_plan
 from blobmsg.sim.shrink import command_of, shrink, with_changes
 from blobmsg.sim.simulation import Outcome, run_plan
 from blobmsg.sim.system import System
-from blobmsg.sim.world import Chance
+from blobmsg.sim.world import Chance, World
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,17 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 
         assert first.trace == second.trace
         assert first.digest == second.digest
+
+
+def test_nothing_of_a_run_outlives_it() -> None:
+    def worlds() -> int:
+        gc.collect()
+        return sum(isinstance(thing, World) for thing in gc.get_objects())
+
+    before = worlds()
+    run_plan(draw_plan(_RICH_SEED))  # with processes that are killed while their callers wait
+
+    assert worlds() == before
 
 
 def test_other_seeds_give_other_traces() -> None:
