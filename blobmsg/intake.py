@@ -106,8 +106,12 @@ class Intake:
         if flow is None or flow.key in self._unresolved:
             return None
         kafka_offset: int = message.offset()
-        if not self._resets.arrived(flow, kafka_offset, kafka_offset + 1):
-            return None
+        if self._resets.is_in_place(flow, kafka_offset):
+            self._take_record(flow, message, kafka_offset)
+            flow.next_offset = kafka_offset + 1
+        return None
+
+    def _take_record(self, flow: Flow, message: Any, kafka_offset: int) -> None:
         headers, value = message.headers(), message.value()
         if headers is None or not is_notification(headers, value):
             self.counters["plain_records"] += 1
@@ -116,7 +120,8 @@ class Intake:
                 flow, kafka_offset, [view], 1, len(value or b"") + 256
             ):
                 self._refuse_position(flow, kafka_offset)
-            return None
+            return
+        topic, partition = flow.key
         try:
             notification = decode_notification(value, self._limits)
             self._take_notification(flow, message, notification)
@@ -129,7 +134,6 @@ class Intake:
             text = f"damaged notification in {topic} [{partition}] at Kafka offset {kafka_offset}: "
             failure = Failure(FailureKind.MISSING, CorruptSegment(text + str(problem)).kafka_error)
             self._core.damaged_received(flow, kafka_offset, failure, self._clock.now_ms())
-        return None
 
     def _take_notification(self, flow: Flow, message: Any, notification: Notification) -> None:
         timestamp_type, timestamp_ms = message.timestamp()
@@ -181,8 +185,9 @@ class Intake:
             # An end of the partition comes again when its position is known; nothing else does.
             return None if is_end else event
         if is_end:
-            if self._resets.arrived(flow, kafka_offset, kafka_offset):
+            if self._resets.is_in_place(flow, kafka_offset):
                 self._core.end_received(flow, kafka_offset, event)
+                flow.next_offset = kafka_offset
         else:
             self._core.event_received(flow, kafka_offset, event)
         return None

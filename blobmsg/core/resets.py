@@ -78,13 +78,12 @@ class Resets:
         self._log_start = log_start
         self._doubts: dict[Flow, _Doubt] = {}
 
-    def arrived(self, flow: Flow, kafka_offset: int, next_offset: int) -> bool:
-        """A message came, or the partition's end.
+    def is_in_place(self, flow: Flow, kafka_offset: int) -> bool:
+        """Whether a message that came, or the partition's end, follows what came before.
 
         Args:
-            flow: Its partition.
+            flow: Its partition; `next_offset` is set by whoever has taken the message.
             kafka_offset: Where it lies; of an end, that of the next record.
-            next_offset: Where its client reads on.
 
         Returns:
             False: it is to be dropped.
@@ -98,7 +97,6 @@ class Resets:
             if self.policy == LATEST and expected < self._log_start(flow.key) <= kafka_offset:
                 self._doubt(flow, is_gone=True)
                 return False
-        flow.next_offset = next_offset
         if self._doubts:
             self._doubts.pop(flow, None)
         return True

@@ -723,6 +723,26 @@ def test_when_the_position_does_not_come_back_the_policy_says_where_to_go_on(
     assert values(consumption.consume(10, 0)) == [1, 2]
 
 
+def test_what_could_not_be_taken_for_want_of_memory_is_taken_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kafka = Kafka(2)
+    consumption = consumption_of(kafka)
+    real = consumption._core.records_received
+    failures = [MemoryError()]
+
+    def fails_once(*arguments: Any) -> bool:
+        if failures:
+            raise failures.pop()
+        return real(*arguments)
+
+    monkeypatch.setattr(consumption._core, "records_received", fails_once)
+    with pytest.raises(MemoryError):
+        consumption.consume(10, 0)
+
+    assert values(consumption.consume(2, 1.0)) == [0, 1]
+
+
 def test_a_client_that_can_not_be_sent_back_now_is_sent_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,7 +20,10 @@ def resets_of(policy: str = "earliest", log_start: int = 0) -> Resets:
 
 
 def arrive(resets: Resets, flow: Flow, kafka_offset: int) -> bool:
-    return resets.arrived(flow, kafka_offset, kafka_offset + 1)
+    is_in_place = resets.is_in_place(flow, kafka_offset)
+    if is_in_place:
+        flow.next_offset = kafka_offset + 1
+    return is_in_place
 
 
 @pytest.mark.parametrize(
@@ -61,10 +64,10 @@ def test_what_lies_before_the_position_is_dropped_and_the_client_sent_back() -> 
 def test_an_end_before_the_position_is_dropped_too() -> None:
     resets, flow = resets_of(), flow_at(7)
 
-    assert not resets.arrived(flow, 5, 5)
+    assert not resets.is_in_place(flow, 5)
     assert resets.due(0) == [Restart(flow, 7)]
-    assert resets.arrived(flow, 7, 7)
-    assert flow.next_offset == 7
+    assert resets.is_in_place(flow, 7)
+    assert resets.due(9999) == []
 
 
 def test_in_the_end_it_is_believed() -> None:
