@@ -94,6 +94,16 @@ class Assignment:
         self._paused_by_user: set[FlowKey] = set()
         self._ever_assigned: set[FlowKey] = set()
         self._is_giving_up = False
+        self._begun_by_policy: set[FlowKey] = set()  # of which nothing was committed
+
+    def assigned(self) -> list[TopicPartition]:
+        """The assignment as the inner consumer has it, with the offsets that stock shows."""
+        partitions: list[TopicPartition] = self._inner.assignment()
+        with self._lock:
+            for partition in partitions:
+                if (partition.topic, partition.partition) in self._begun_by_policy:
+                    partition.offset = OFFSET_STORED
+        return partitions
 
     def keys(self) -> list[FlowKey]:
         """The assigned partitions."""
@@ -114,8 +124,8 @@ class Assignment:
                 self._commit_before_loss(self.keys())
             starts, unresolved = self._starts_of(partitions)
             inner_partitions = [
-                TopicPartition(p.topic, p.partition, to_kafka(offset))
-                for p, offset in zip(partitions, starts, strict=True)
+                TopicPartition(p.topic, p.partition, self._inner_start(start))
+                for p, start in zip(partitions, starts, strict=True)
             ]
             try:
                 if is_incremental:
@@ -131,6 +141,8 @@ class Assignment:
                     key = (partition.topic, partition.partition)
                     self._core.assigned(key, start if start >= 0 else None)
                     self._ever_assigned.add(key)
+                    if start == OFFSET_INVALID:
+                        self._begun_by_policy.add(key)
                     if key in self._paused_by_user:
                         self._core.paused_by_user(key, is_paused=True)
                 self._unresolved.update(unresolved)
@@ -161,14 +173,14 @@ class Assignment:
 
     def _look_up(self, keys: list[FlowKey]) -> tuple[dict[FlowKey, int], dict[FlowKey, float]]:
         found, unresolved, refusals = self._commits.look_up(keys)
-        if self._resets.policy == LATEST:  # the inner consumer's is another one
-            found = {
-                key: OFFSET_END if position == OFFSET_INVALID else position
-                for key, position in found.items()
-            }
         with self._lock:
             self._handout.add_errors(refusals)
         return found, unresolved
+
+    def _inner_start(self, start: int) -> int:
+        """Where the inner consumer begins, whose own `auto.offset.reset` is not the user's."""
+        is_end = start == OFFSET_INVALID and self._resets.policy == LATEST
+        return OFFSET_END if is_end else to_kafka(start)
 
     def resolve_again(self) -> None:
         """Ask again for committed positions that did not come at assignment."""
@@ -179,9 +191,9 @@ class Assignment:
         found, unresolved = self._look_up(keys)
         self._unresolved.update(unresolved)
         for key, position in found.items():
-            if position != OFFSET_INVALID:
+            if self._inner_start(position) != OFFSET_INVALID:
                 try:
-                    self._inner.seek(TopicPartition(*key, to_kafka(position)))
+                    self._inner.seek(TopicPartition(*key, self._inner_start(position)))
                 except KafkaException:  # its own look-up has not come to an end yet
                     self._unresolved[key] = self._monotonic_s() + RESOLVE_AGAIN_S
                     continue
@@ -315,6 +327,7 @@ class Assignment:
             self._handout.forget(key)
             self._commits.positions.forget(key)
             self._unresolved.pop(key, None)
+            self._begun_by_policy.discard(key)
         return paused_for_us
 
     # --- moved, paused ------------------------------------------------------------------------
@@ -324,7 +337,10 @@ class Assignment:
         key = (partition.topic, partition.partition)
         with self._service_lock, ctrl_c_waits():
             (start,), unresolved = self._starts_of([partition])
-            self._inner.seek(TopicPartition(*key, to_kafka(start)))  # raises if it is not assigned
+            with self._lock:
+                is_assigned = key in self._core.flows
+            offset = self._inner_start(start) if is_assigned else to_kafka(start)
+            self._inner.seek(TopicPartition(*key, offset))  # raises if it is not assigned
             with self._lock:
                 flow = self._core.flows[key]
                 self._handout.drop(key)

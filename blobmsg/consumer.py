@@ -322,8 +322,7 @@ class BlobConsumer(_ConsumerBase):
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read now."""
         self.__check_usable()
-        assigned: list[TopicPartition] = self.__inner.assignment()
-        return [to_user(partition) for partition in assigned]
+        return [to_user(partition) for partition in self.__consumption.assignment.assigned()]
 
     # --- records ------------------------------------------------------------------------------
 
