@@ -194,8 +194,7 @@ class Consumption:
                 self._undelivered.gather(gathering)
             while len(gathering.messages) < count:
                 if self._monotonic_s() >= self._next_service:
-                    self._service(0)
-                    is_served = True
+                    is_served = self._service(0)
                 with ctrl_c_waits(), self._lock:  # once, and not for every run
                     took = self._handout.gather(gathering, count)
                 if not took and not self._wait(deadline, is_served=is_served):
