@@ -28,6 +28,11 @@ class NetworkFault:
     end_ms: int
     share: float
 
+    def meets_partition(self, place: tuple[str, int], now_ms: int) -> bool:
+        """Whether a partition is hit now: by its number and not by chance, as long as it lasts."""
+        is_hit = (place[1] * 7 + self.start_ms) % 10 < self.share * 10
+        return is_hit and self.start_ms <= now_ms < self.end_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -46,8 +51,7 @@ class Request:
     is_answer_lost: bool
 
 
-# For how long a broker that goes on takes itself for a leader at most, and had stood still.
-_STALE_MOST_MS: Final = 3000
+# For how long a broker that takes itself for a leader had stood still.
 _STOOD_STILL_MS: Final = 2000
 
 
@@ -88,11 +92,7 @@ class Network:
         """Whether a partition has no leader now."""
         now_ms = self._world.now_ms
         return any(
-            fault.kind == "leader"
-            and fault.start_ms <= now_ms < fault.end_ms
-            # By the partition and not by chance: it lasts as long as the window does.
-            and (place[1] * 7 + fault.start_ms) % 10 < fault.share * 10
-            for fault in self.faults
+            fault.kind == "leader" and fault.meets_partition(place, now_ms) for fault in self.faults
         )
 
     def stale_since_ms(self, place: tuple[str, int]) -> int | None:
@@ -102,12 +102,8 @@ class Network:
         """
         now_ms = self._world.now_ms
         for fault in self.faults:
-            if fault.kind == "stale":  # one of a run: two could last longer than brokers need
-                end_ms = min(fault.end_ms, fault.start_ms + _STALE_MOST_MS)
-                meets = (place[1] * 7 + fault.start_ms) % 10 < fault.share * 10
-                if meets and fault.start_ms <= now_ms < end_ms:
-                    return fault.start_ms - _STOOD_STILL_MS
-                return None
+            if fault.kind == "stale" and fault.meets_partition(place, now_ms):
+                return fault.start_ms - _STOOD_STILL_MS
         return None
 
     def _meets(self, kind: str) -> bool:

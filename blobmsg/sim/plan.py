@@ -21,6 +21,7 @@ _STALL_MS = 4000
 # Of those with faults.
 _FORGE_SHARE = 0.15
 _STALE_SHARE = 0.2
+_STALE_MS = (50, 3000)  # consumers believe it after five seconds, and brokers need less
 PROCESS_FAULTS = (
     "kill-producer",
     "kill-consumer",
@@ -203,7 +204,9 @@ def draw_plan(seed: int, records: int | None = None) -> Plan:
         ]
         plan = replace(plan, faults=(*plan.faults, *forgeries))
     if faults and rng.random() < _STALE_SHARE:
-        stale = Fault("net-stale", rng.randint(0, span_ms * 3 // 2), rng.randint(50, 3000), 1.0, 0)
+        stale = Fault(
+            "net-stale", rng.randint(0, span_ms * 3 // 2), rng.randint(*_STALE_MS), 1.0, 0
+        )
         plan = replace(plan, faults=(*plan.faults, stale))
     return dense(plan, _DENSITY) if records is None and rng.random() < _DENSE_SHARE else plan
 
