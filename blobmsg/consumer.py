@@ -19,8 +19,6 @@ from typing import (
     Any,
     Final,
     Literal,
-    SupportsFloat,
-    SupportsIndex,
     overload,
 )
 
@@ -41,6 +39,7 @@ from blobmsg.interrupts import ctrl_c_comes_through, ctrl_c_waits
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.offset_check import check_offsets
 from blobmsg.resources import Stores, acquire_cache, release_cache
+from blobmsg.time_limit import seconds
 from blobmsg.time_search import find_records, reader_config
 from blobmsg.user_positions import (
     behind,
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
     RebalanceCallback = Callable[[confluent_kafka.Consumer, list[TopicPartition]], None]
 
-__all__ = ["BlobConsumer", "check_count", "consumption_of", "real_number"]
+__all__ = ["BlobConsumer", "check_count", "consumption_of"]
 
 logger = logging.getLogger("blobmsg.consumer")
 
@@ -338,7 +337,7 @@ class BlobConsumer(_ConsumerBase):
         if self.__unusable is not None:
             raise RuntimeError(self.__unusable)
         if timeout.__class__ not in (float, int):
-            timeout = real_number(timeout)
+            timeout = seconds(timeout)
         return self.__poll(timeout)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
@@ -355,7 +354,7 @@ class BlobConsumer(_ConsumerBase):
             raise RuntimeError(self.__unusable)
         check_count(num_messages)
         if timeout.__class__ not in (float, int):
-            timeout = real_number(timeout)
+            timeout = seconds(timeout)
         messages: list[Any] = self.__consumption.consume(num_messages, timeout)
         return messages
 
@@ -714,14 +713,3 @@ def check_count(num_messages: int) -> None:
     """
     if not 0 <= index(num_messages) <= _MAX_MESSAGES:
         raise ValueError("num_messages must be between 0 and 1000000 (1M)")
-
-
-def real_number(number: Any) -> float:
-    """What the stock client takes for a number, as a float.
-
-    Raises:
-        TypeError: It has no `__float__` and no `__index__`.
-    """
-    if not isinstance(number, (SupportsFloat, SupportsIndex)):
-        raise TypeError(f"must be real number, not {type(number).__name__}")
-    return float(number)

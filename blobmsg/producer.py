@@ -50,7 +50,7 @@ from blobmsg.record_arguments import (
 )
 from blobmsg.resources import SharedAdmin, Stores
 from blobmsg.thread_log import ThreadLog
-from blobmsg.time_limit import TimeLimit
+from blobmsg.time_limit import TimeLimit, seconds
 from blobmsg.topic_directory import TopicDirectory
 from blobmsg.transactions import Transactions
 from blobmsg.user_positions import check_partitions
@@ -445,7 +445,7 @@ class BlobProducer(_ProducerBase):
         Threads: any.
         """
         self.__check_usable()
-        timeout_s = _seconds(timeout)
+        timeout_s = seconds(timeout)
         if self.__passthrough is None:
             return self.__pipeline.serve(timeout_s)
         deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
@@ -468,7 +468,7 @@ class BlobProducer(_ProducerBase):
         Threads: any.
         """
         self.__check_usable()
-        return self.__flush(_seconds(timeout))
+        return self.__flush(seconds(timeout))
 
     def __flush(self, timeout_s: float) -> int:
         limit = TimeLimit(timeout_s)
@@ -635,7 +635,7 @@ class BlobProducer(_ProducerBase):
 
         Threads: any, but the calls for transactions one after the other.
         """
-        self.__configured_transactions().init(_seconds(timeout))
+        self.__configured_transactions().init(seconds(timeout))
 
     def begin_transaction(self) -> None:
         """Open a transaction; records can be produced in one only.
@@ -661,7 +661,7 @@ class BlobProducer(_ProducerBase):
         """
         transactions = self.__configured_transactions()
         check_partitions(positions)
-        limit = TimeLimit(_seconds(timeout))
+        limit = TimeLimit(seconds(timeout))
         if self.__settings.offset_check:
             self.__offset_check.check(positions)
         partitions = partitions_of(commit_entries(positions))
@@ -677,7 +677,7 @@ class BlobProducer(_ProducerBase):
             KafkaException: As stock. Retriable: call again. `txn_requires_abort`: a record has
                 failed, or `transaction.timeout.ms` is nearly over.
         """
-        self.__configured_transactions().commit(_seconds(timeout))
+        self.__configured_transactions().commit(seconds(timeout))
 
     def abort_transaction(self, timeout: float = -1) -> None:
         """Drop what is not delivered and abort the transaction; runs callbacks.
@@ -688,7 +688,7 @@ class BlobProducer(_ProducerBase):
         Raises:
             KafkaException: As stock.
         """
-        self.__configured_transactions().abort(_seconds(timeout))
+        self.__configured_transactions().abort(seconds(timeout))
 
     def __configured_transactions(self) -> Transactions:
         self.__check_usable()
@@ -730,12 +730,6 @@ def pipeline_of(producer: BlobProducer) -> ProducerPipeline:
     """What is behind a producer, for clients that are built on it."""
     pipeline: ProducerPipeline = getattr(producer, _PIPELINE)
     return pipeline
-
-
-def _seconds(timeout: object) -> float:
-    if not isinstance(timeout, (int, float)):
-        raise TypeError(f"must be real number, not {type(timeout).__name__}")
-    return float(timeout)
 
 
 def _warn_at_exit() -> None:

@@ -1,14 +1,14 @@
-"""How long a call of several steps may take: what is left of its time for the next one."""
+"""How long a call may take: its argument, and what is left of that for the next of its steps."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["TimeLimit"]
+__all__ = ["TimeLimit", "seconds"]
 
 
 class TimeLimit:
@@ -35,3 +35,14 @@ class TimeLimit:
     def is_over(self) -> bool:
         """Whether nothing is left."""
         return self.rest_s() == 0
+
+
+def seconds(timeout: Any) -> float:
+    """A timeout as a float; anything that the stock client takes for a number.
+
+    Raises:
+        TypeError: It has no `__float__` and no `__index__`.
+    """
+    if not isinstance(timeout, (SupportsFloat, SupportsIndex)):
+        raise TypeError(f"must be real number, not {type(timeout).__name__}")
+    return float(timeout)

@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+from blobmsg.time_limit import TimeLimit
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -27,6 +29,8 @@ _Job: TypeAlias = "Callable[[], object]"
 
 # How long a thread waits before it looks whether the loop, from which alone jobs come, is gone.
 _LOOK_S: Final = 0.5
+# How long beyond its time a call waits for its turn; a thread that is free takes it at once.
+_LATE_S: Final = 0.25
 
 
 class _CallbackCalls:
@@ -70,18 +74,61 @@ class ClientThread:
             BaseException: What it raises.
             RuntimeError: The thread has been stopped.
         """
-        return await self._call(partial(function, *arguments, **names), _callback.get())
+        return await self._begin(partial(function, *arguments, **names), _callback.get())
 
-    async def call_outside(self, function: Callable[..., _T], *arguments: Any) -> _T:
-        """As `call`, but not while a callback is waited for, unless the callback itself calls.
+    async def call_in_time(self, function: Callable[[float], _T], timeout_s: float) -> _T | None:
+        """Make a call that takes a time limit, with what is left of it when its turn comes.
+
+        Args:
+            function: What to call with seconds; negative: no limit.
+            timeout_s: Seconds from now on; negative: no limit.
+
+        Returns:
+            None: other calls took all of the time, this one was not made.
+        """
+        return await self._call_in_time(function, timeout_s, _callback.get())
+
+    async def call_outside_in_time(
+        self, function: Callable[[float], _T], timeout_s: float
+    ) -> _T | None:
+        """As `call_in_time`, not while a callback is waited for, unless the callback itself calls.
 
         For what would serve Kafka: a task that a callback has started goes on when that is over.
         """
         calls = _callback.get()
         is_callback = calls is not None and calls.task is asyncio.current_task()
-        return await self._call(partial(function, *arguments), calls if is_callback else None)
+        return await self._call_in_time(function, timeout_s, calls if is_callback else None)
 
-    async def _call(self, function: Callable[[], _T], calls: _CallbackCalls | None) -> _T:
+    async def _call_in_time(
+        self, function: Callable[[float], _T], timeout_s: float, calls: _CallbackCalls | None
+    ) -> _T | None:
+        limit = TimeLimit(timeout_s)
+        turn = [function]  # taken by the thread or by the timer, whoever is first
+
+        def call() -> _T | None:
+            try:
+                taken = turn.pop()
+            except IndexError:
+                return None
+            return taken(limit.rest_s())
+
+        def give_up() -> None:
+            with suppress(IndexError):
+                turn.pop()
+                _succeed(outcome, None)
+
+        outcome = self._begin(call, calls)
+        if timeout_s < 0:
+            return await outcome
+        timer = self._loop.call_later(timeout_s + _LATE_S, give_up)
+        try:
+            return await outcome
+        finally:
+            timer.cancel()
+
+    def _begin(
+        self, function: Callable[[], _T], calls: _CallbackCalls | None
+    ) -> asyncio.Future[_T]:
         if self._is_stopped:
             raise RuntimeError("this client has been closed")
         outcome: asyncio.Future[_T] = self._loop.create_future()
@@ -100,7 +147,7 @@ class ClientThread:
             self._jobs.put(job)
         else:
             calls.jobs.put(job)
-        return await outcome
+        return outcome
 
     def stop(self) -> None:
         """Let the thread end behind what it was given. Threads: any."""

@@ -10,11 +10,13 @@ import asyncio
 import itertools
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from blobmsg.aio.callbacks import in_loop
 from blobmsg.aio.client_thread import ClientThread
-from blobmsg.consumer import BlobConsumer, check_count, consumption_of, real_number
+from blobmsg.consumer import BlobConsumer, check_count, consumption_of
+from blobmsg.time_limit import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,11 +91,12 @@ class AIOBlobConsumer:
     async def _take(self, count: int, timeout: float) -> list[Message]:
         """Take messages, without an `await` between that and the return: none can get lost."""
         self._check_open()
-        timeout_s = real_number(timeout)
+        timeout_s = seconds(timeout)
         if not self._turn.locked() and not self._consumption.is_due:
             messages = self._consumption.take_ahead(count, count)
             if messages:
                 return messages
+        fill = partial(self._consumption.fill, count)
         deadline = float("inf") if timeout_s < 0 else time.monotonic() + timeout_s
         if not await self._has_turn(timeout_s):
             return []
@@ -101,7 +104,7 @@ class AIOBlobConsumer:
             while True:
                 rest_s = max(0.0, deadline - time.monotonic())
                 slice_s = min(_SLICE_S, rest_s)
-                await self._thread.call_outside(self._consumption.fill, count, slice_s)
+                await self._thread.call_outside_in_time(fill, slice_s)
                 self._check_open()
                 is_last = rest_s <= _SLICE_S
                 messages = self._consumption.take_ahead(count, 0 if is_last else count)

@@ -23,6 +23,7 @@ from blobmsg.aio.client_thread import ClientThread, awaited
 from blobmsg.core.segments import headers_bytes
 from blobmsg.inner_events import weakly
 from blobmsg.producer import BlobProducer, pipeline_of
+from blobmsg.time_limit import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -301,9 +302,10 @@ class AIOBlobProducer:
 
     async def flush(self, timeout: float = -1) -> int:
         """As `BlobProducer.flush`; the Futures of what is delivered have their results then."""
-        remaining = await self._call(self._producer.flush, timeout)
+        self._check_open()
+        remaining = await self._thread.call_in_time(self._producer.flush, seconds(timeout))
         self._tell_some(len(self._outcomes))
-        return remaining
+        return len(self._producer) if remaining is None else remaining
 
     async def purge(
         self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True

@@ -1,33 +1,55 @@
-"""The settings that a plan's clients have, parsed as users' are."""
+"""The settings that a plan's clients have, and their inner clients: parsed as users' are."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from blobmsg.config import parse_settings
+from blobmsg.config import Settings, parse_settings
+from blobmsg.inner_config import inner_consumer_config, inner_producer_config
 from blobmsg.kafka_settings import KafkaView
 
 if TYPE_CHECKING:
-    from blobmsg.config import Settings
     from blobmsg.sim.plan import Plan
 
-__all__ = ["TRANSACTION_MS", "UPLOAD_THREADS", "settings_of"]
+__all__ = ["TRANSACTION_MS", "UPLOAD_THREADS", "ClientSettings", "settings_of"]
 
 #: `transaction.timeout.ms`.
 TRANSACTION_MS: Final = 10_000
 UPLOAD_THREADS: Final = 3
 
 
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What clients go by.
+
+    Attributes:
+        ours: blobmsg's.
+        view: The user's for librdkafka that we interpret.
+        inner_producer: What the inner producer gets of them.
+        inner_consumer: What the inner consumer gets of them.
+    """
+
+    ours: Settings
+    view: KafkaView
+    inner_producer: KafkaView
+    inner_consumer: KafkaView
+
+
 @lru_cache(maxsize=4096)
-def _parsed(conf: tuple[tuple[str, Any], ...]) -> tuple[Settings, KafkaView]:
+def _parsed(conf: tuple[tuple[str, Any], ...]) -> ClientSettings:
     settings, kafka_conf = parse_settings(dict(conf), {})
-    return settings, KafkaView.parse(kafka_conf)
+    view = KafkaView.parse(kafka_conf)
+    return ClientSettings(
+        settings,
+        view,
+        KafkaView.parse(inner_producer_config(kafka_conf, settings, view)),
+        KafkaView.parse(inner_consumer_config(kafka_conf, settings, view)),
+    )
 
 
-def settings_of(
-    plan: Plan, route: str, *, is_transformer: bool = False
-) -> tuple[Settings, KafkaView]:
+def settings_of(plan: Plan, route: str, *, is_transformer: bool = False) -> ClientSettings:
     """Of the clients of a plan.
 
     Args:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
 from blobmsg.consumption import Consumption
-from blobmsg.core.resets import inner_offset_reset
 from blobmsg.fetcher import Fetcher, FetchResult
 from blobmsg.sim.history import committed_position
 from blobmsg.sim.inner_consumer import InnerConsumer
@@ -21,7 +20,7 @@ from blobmsg.sim.world import Process, Violation
 if TYPE_CHECKING:
     from blobmsg.config import Settings
     from blobmsg.core.debatcher import FetchSection
-    from blobmsg.kafka_settings import KafkaView
+    from blobmsg.sim.client_settings import ClientSettings
     from blobmsg.sim.history import History
     from blobmsg.sim.network import Network
     from blobmsg.sim.virtual_broker import VirtualBroker
@@ -107,8 +106,7 @@ class ConsumerProcess(Process):
         broker: The cluster.
         network: Between them.
         store: The store.
-        settings: Ours.
-        view: The librdkafka settings that we interpret.
+        settings: Its.
         group: Its group.
         is_cooperative: How its group rebalances.
         topics: What it reads.
@@ -127,8 +125,7 @@ class ConsumerProcess(Process):
         broker: VirtualBroker,
         network: Network,
         store: VirtualStore,
-        settings: Settings,
-        view: KafkaView,
+        settings: ClientSettings,
         *,
         group: str,
         is_cooperative: bool,
@@ -140,18 +137,18 @@ class ConsumerProcess(Process):
         self._is_cooperative = is_cooperative
         self._broker = broker
         self._history = history
-        self._settings = settings
+        self._settings = settings.ours
         self._rng = world.rng
-        self._is_automatic = view.enable_auto_commit
-        self.fetcher = VirtualFetcher(self, store, settings)
+        self._is_automatic = settings.view.enable_auto_commit
+        self.fetcher = VirtualFetcher(self, store, settings.ours)
         self.inner = InnerConsumer(
             self,
             broker,
             network,
             group=group,
             member=name,
-            is_committed=view.isolation_level == "read_committed",
-            reads_from=inner_offset_reset(view.auto_offset_reset),
+            is_committed=settings.inner_consumer.isolation_level == "read_committed",
+            reads_from=settings.inner_consumer.auto_offset_reset,
             on_commit=self._on_commit,
             is_cooperative=is_cooperative,
         )
@@ -160,8 +157,8 @@ class ConsumerProcess(Process):
         self.consumption = Consumption(
             self.inner,
             fetcher,
-            settings,
-            view,
+            settings.ours,
+            settings.view,
             clock,
             on_error=lambda _error: None,
             on_commit=lambda _error, _partitions: None,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg.format.object_key import retention_class
-from blobmsg.inner_config import TimeBudget
 from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.reentrant import Waiting, Wakeup
 from blobmsg.sim.fiber import VirtualJobThread, VirtualNews, start_fiber
@@ -26,13 +25,12 @@ from blobmsg.uploader import Uploader
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from blobmsg.config import Settings
     from blobmsg.core.events import CutSegment, EncodeInline
     from blobmsg.core.segments import Batch, SealedSegment
     from blobmsg.format.encoded_segment import EncodedSegment
     from blobmsg.format.part import Part
     from blobmsg.format.rows import Rows
-    from blobmsg.kafka_settings import KafkaView
+    from blobmsg.sim.client_settings import ClientSettings
     from blobmsg.sim.history import Sent
     from blobmsg.sim.network import Network
     from blobmsg.sim.virtual_broker import VirtualBroker
@@ -60,8 +58,7 @@ class ProducerProcess(Process):
         broker: The cluster.
         network: Between them.
         store: The store.
-        settings: Ours.
-        view: The librdkafka settings that we interpret.
+        settings: Its.
         producer_id: 16 bytes, unique to this incarnation.
         transactional_id: None: it has no transactions.
 
@@ -79,35 +76,34 @@ class ProducerProcess(Process):
         broker: VirtualBroker,
         network: Network,
         store: VirtualStore,
-        settings: Settings,
-        view: KafkaView,
+        settings: ClientSettings,
         *,
         producer_id: bytes,
         transactional_id: str | None = None,
     ) -> None:
         super().__init__(world, name)
-        self.route = settings.route
+        self.route = settings.ours.route
         self._network = network
         self._known: set[str] = set()
         self._planned_ms: int | None = None
         self._is_calling = False  # the notifier waits for a call of its inner producer
-        requests = StoreRequests(store, self, settings)
+        requests = StoreRequests(store, self, settings.ours)
         self.inner = InnerProducer(
             self,
             broker,
             network,
-            message_timeout_ms=TimeBudget.of(settings, view).inner_message_timeout_ms,
+            message_timeout_ms=settings.inner_producer.message_timeout_ms,
             queue_limit=_INNER_QUEUE,
             transactional_id=transactional_id,
-            transaction_timeout_ms=view.transaction_timeout_ms,
+            transaction_timeout_ms=settings.inner_producer.transaction_timeout_ms,
             woken=self.touch,
         )
         directory: Any = _Directory(broker, network)
         stores: Any = requests
         self.pipeline = ProducerPipeline(
             self.inner,
-            settings,
-            view,
+            settings.ours,
+            settings.view,
             directory=directory,
             stores=stores,
             on_store_error=lambda _error: None,
@@ -119,7 +115,8 @@ class ProducerProcess(Process):
                 VirtualNews(self), _Touch(self), partial(VirtualJobThread, self), self.monotonic_s
             ),
         )
-        self.transactions = Transactions(self.pipeline, self, view.transaction_timeout_ms / 1000)
+        timeout_s = settings.view.transaction_timeout_ms / 1000
+        self.transactions = Transactions(self.pipeline, self, timeout_s)
 
     # --- what an application calls --------------------------------------------------------------
 

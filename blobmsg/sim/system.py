@@ -9,7 +9,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from blobmsg.sim.client_settings import settings_of
+from blobmsg.sim.client_settings import ClientSettings, settings_of
 from blobmsg.sim.consumer_application import ConsumerApplication, ConsumerHabits
 from blobmsg.sim.history import History
 from blobmsg.sim.network import Network
@@ -22,8 +22,6 @@ from blobmsg.sim.virtual_store import VirtualStore
 from blobmsg.sim.world import World
 
 if TYPE_CHECKING:
-    from blobmsg.config import Settings
-    from blobmsg.kafka_settings import KafkaView
     from blobmsg.sim.consumer_process import ConsumerProcess
     from blobmsg.sim.plan import Plan
 
@@ -78,8 +76,8 @@ class System:
         self.consumers: list[ConsumerProcess] = []
         self._transformers = 0
         self._incarnations = 0
-        self._settings, self._view = settings_of(plan, plan.route)
-        self._second_settings, _ = settings_of(plan, plan.second_route)
+        self._settings = settings_of(plan, plan.route)
+        self._second_settings = settings_of(plan, plan.second_route)
 
     def start(self) -> None:
         """Start what the plan has at the start."""
@@ -98,13 +96,13 @@ class System:
         plan = self.plan
         settings = self._settings if name == "p0" else self._second_settings
         process = self._make_producer(
-            name, settings, self._view, transactional_id=name if plan.is_transactional else None
+            name, settings, transactional_id=name if plan.is_transactional else None
         )
         kind = TransactionalApplication if plan.is_transactional else ProducerApplication
         self.applications.append(kind(process, plan, self.history, records, self.topics))
 
     def _make_producer(
-        self, name: str, settings: Settings, view: KafkaView, transactional_id: str | None
+        self, name: str, settings: ClientSettings, transactional_id: str | None
     ) -> ProducerProcess:
         self._incarnations += 1
         incarnation = f"{name}.{self._incarnations}"
@@ -115,7 +113,6 @@ class System:
             self.network,
             self.store,
             settings,
-            view,
             producer_id=producer_id_of(incarnation),
             transactional_id=transactional_id,
         )
@@ -139,7 +136,7 @@ class System:
         self.consumers.append(
             ConsumerApplication(
                 habits,
-                *self._client(group, self._settings, self._view),
+                *self._client(group, self._settings),
                 group=group,
                 is_cooperative=plan.is_cooperative,
                 topics=self.all_topics,
@@ -152,14 +149,14 @@ class System:
         if slot is None:
             slot = self._transformers
             self._transformers += 1
-        settings, view = settings_of(self.plan, self.plan.route, is_transformer=True)
+        settings = settings_of(self.plan, self.plan.route, is_transformer=True)
         name = f"{_TRANSFORMERS}{slot}"
-        producer = self._make_producer(name, settings, view, transactional_id=name)
+        producer = self._make_producer(name, settings, transactional_id=name)
         self.consumers.append(
             Transformer(
                 producer,
                 slot,
-                *self._client(_TRANSFORMERS, settings, view),
+                *self._client(_TRANSFORMERS, settings),
                 group=_TRANSFORMERS,
                 is_cooperative=self.plan.is_cooperative,
                 topics=self.topics,
@@ -167,10 +164,10 @@ class System:
             )
         )
 
-    def _client(self, group: str, settings: Settings, view: KafkaView) -> tuple[Any, ...]:
+    def _client(self, group: str, settings: ClientSettings) -> tuple[Any, ...]:
         self._incarnations += 1
         name = f"{group}.{self._incarnations}"
-        return self.world, name, self.broker, self.network, self.store, settings, view
+        return self.world, name, self.broker, self.network, self.store, settings
 
     def living_transformers(self) -> list[Transformer]:
         """Those that were not killed and have not left."""

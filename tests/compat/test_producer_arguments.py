@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from tests.compat.differences import instead, says_why
@@ -128,6 +129,8 @@ def test_unusual_arguments_that_are_no_mistake(both: Both) -> None:
             flush()
             flush(0)
             flush(False)
+            flush(half)
+            poll(half)
             flush(timeout=1)
             flush(-1)
             purge(True, False, 0)
@@ -139,7 +142,7 @@ def test_unusual_arguments_that_are_no_mistake(both: Both) -> None:
             __len__()
         """
         with side.producer() as producer:
-            return side.outcomes(producer, calls, t=side.topic())
+            return side.outcomes(producer, calls, t=side.topic(), half=Fraction(1, 2))
 
     by_stock = both.agree(case)
     assert {what for what, _ in by_stock.values()} == {"returned"}

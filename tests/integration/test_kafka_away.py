@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import threading
@@ -10,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from blobmsg import BlobConsumer, BlobProducer, lab
+from blobmsg import AIOBlobConsumer, AIOBlobProducer, BlobConsumer, BlobProducer, lab
 from tests.helpers.fault_proxy import FaultProxy, Hold
 from tests.helpers.private import private
 from tests.helpers.records import (
@@ -203,14 +204,50 @@ def test_calls_return_in_time_though_brokers_and_store_are_dead(
         _call_in_time(lambda _: producer.close(), message_timeout_s)
         _call_in_time(lambda _: consumer.close(), message_timeout_s)
 
+        asyncio.run(_calls_of_asyncio_clients_in_time(conf, member, topic))
+
     assert reports.codes == [KafkaError._MSG_TIMED_OUT] * 300
 
 
+async def _calls_of_asyncio_clients_in_time(
+    conf: dict[str, Any], member: dict[str, Any], topic: str
+) -> None:
+    message_timeout_s = 3
+    producer = AIOBlobProducer({**conf, "message.timeout.ms": message_timeout_s * 1000})
+    consumer = AIOBlobConsumer({**conf, **member})
+    await consumer.subscribe([topic])
+    outcomes = [await producer.produce(topic, b"%d" % number) for number in range(300)]
+
+    # Each client has one thread, in which these wait.
+    waiting = [
+        asyncio.ensure_future(client.list_topics(timeout=4)) for client in (producer, consumer)
+    ]
+    await asyncio.sleep(0)
+    for timeout_s in (0.0, 0.3, 1.0):
+        for call in (producer.poll, producer.flush, consumer.poll, partial(consumer.consume, 5)):
+            with _in_time(f"{call} of asyncio", timeout_s):
+                await call(timeout_s)
+    asked = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(error) for error in asked] == [KafkaException] * 2
+    with _in_time("close() of asyncio", message_timeout_s):
+        await producer.close()
+    with _in_time("close() of asyncio", message_timeout_s):
+        await consumer.close()
+    errors = await asyncio.gather(*outcomes, return_exceptions=True)
+    assert [type(error) for error in errors] == [KafkaException] * 300
+
+
 def _call_in_time(call: Callable[[float], object], timeout_s: float) -> None:
+    with _in_time(str(call), timeout_s):
+        call(timeout_s)
+
+
+@contextlib.contextmanager
+def _in_time(what: str, timeout_s: float) -> Iterator[None]:
     began = time.monotonic()
-    call(timeout_s)
+    yield
     took_s = time.monotonic() - began
-    assert took_s <= timeout_s + 1, f"{call} took {took_s:.1f} s of {timeout_s} s"
+    assert took_s <= timeout_s + 1, f"{what} took {took_s:.1f} s of {timeout_s} s"
 
 
 def _now_ms() -> int:

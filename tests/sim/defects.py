@@ -221,6 +221,7 @@ _SEEN_IN_SHELLS = {
     "03-skip-missing",
     "06-abort-commits",
     "06-abort-keeps-records",
+    "06-dirty-read",
     "07-commit-in-spite-of-failures",
     "07-commit-without-uploads",
     "08-commit-what-is-read-ahead",
