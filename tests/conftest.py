@@ -106,6 +106,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(reason)
         for name, _ in skipped:
             terminalreporter.write_line(f"  not run: {name}")
+    if stages := os.environ.get("CI_STAGES"):  # behind all else: often only the end of it is kept
+        terminalreporter.section("stages of CI before these tests")
+        terminalreporter.write_line(stages.rstrip())
 
 
 def _tell_times(reporter: pytest.TerminalReporter) -> None:
