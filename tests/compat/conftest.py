@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -55,13 +56,15 @@ def filled(both: Both, pytestconfig: pytest.Config) -> Callable[[Side], str]:
     Kafka's, shifted. Partition p has values b"p.0" to b"p.9", and all have keys and headers.
     """
     made = pytestconfig.stash.setdefault(_filled, {})
+    filling = threading.Lock()
 
     def topic_of(side: Side) -> str:
         name = "ours" if side.is_ours else "stock"
-        if name not in made:
-            made[name] = side.topic(2)
-            writers = both.ours if side.is_ours else (both.stock,)
-            _fill(writers, made[name])
+        with filling:
+            if name not in made:
+                made[name] = side.topic(2)
+                writers = both.ours if side.is_ours else (both.stock,)
+                _fill(writers, made[name])
         return side.known(made[name])
 
     return topic_of

@@ -40,7 +40,7 @@ def test_ctrl_c_while_a_producer_polls(both: Both) -> None:
             ended = _poll_with_ctrl_c(producer)
             return ended, send(producer, side.topic(), [b"v"]).codes
 
-    assert both.agree(case) == (("interrupted", True), [None])
+    assert both.agree(case, in_turn=True) == (("interrupted", True), [None])
 
 
 def test_ctrl_c_while_a_consumer_polls(both: Both, filled: Callable[[Side], str]) -> None:
@@ -52,7 +52,7 @@ def test_ctrl_c_while_a_consumer_polls(both: Both, filled: Callable[[Side], str]
             at_the_end = _poll_with_ctrl_c(consumer)
         return before_it_joined, len(first), at_the_end
 
-    assert both.agree(case) == (("interrupted", True), 20, ("interrupted", True))
+    assert both.agree(case, in_turn=True) == (("interrupted", True), 20, ("interrupted", True))
 
 
 def test_ctrl_c_while_a_consumer_consumes(readers: Both, filled: Callable[[Side], str]) -> None:
@@ -65,7 +65,7 @@ def test_ctrl_c_while_a_consumer_consumes(readers: Both, filled: Callable[[Side]
         return {"ended": ended, "values": values, "at once": is_prompt}
 
     # Stock's hears it when its time is over.
-    by_stock = readers.agree(case, instead({"at once": True}))
+    by_stock = readers.agree(case, instead({"at once": True}), in_turn=True)
     assert by_stock["ended"] == "interrupted"
     assert by_stock["values"] == [b"0.7", b"0.8", b"0.9"]
 
@@ -83,6 +83,6 @@ def test_ctrl_c_while_a_producer_flushes(both: Both) -> None:
         flush(producer)
         return ended, kept, reports.codes
 
-    ended, kept, codes = both.agree(case)
+    ended, kept, codes = both.agree(case, in_turn=True)
     assert (ended, kept) == (("interrupted", True), (True, 0))
     assert len(codes) == 1

@@ -95,7 +95,7 @@ def test_callbacks_of_a_producer_run_on_the_thread_that_calls(readers: Both) -> 
         producer.flush(10)
         return served, sorted(threads.names["delivery"])
 
-    served, delivered_on = readers.agree(case)
+    served, delivered_on = readers.agree(case, in_turn=True)
     on_it = ["the one that calls"]
     assert served == ({}, True, {"statistics": on_it, "error": on_it})
     assert delivered_on == ["MainThread"]
@@ -119,7 +119,7 @@ def test_callbacks_of_a_consumer_run_on_the_thread_that_calls(
         consumer.close()
         return served, sorted(threads.names["revoke"])
 
-    served, revoked_on = readers.agree(case)
+    served, revoked_on = readers.agree(case, in_turn=True)
     on_it = ["the one that calls"]
     assert served == ({}, True, {"statistics": on_it, "commit": on_it, "assign": on_it})
     assert revoked_on == ["MainThread"]

@@ -409,7 +409,7 @@ def test_a_producer_that_is_garbage_warns_and_calls_nobody_back(
         said = capfd.readouterr().err + caplog.text
         return reports.outcomes, "flush()" in said
 
-    assert both.agree(case) == ([], True)
+    assert both.agree(case, in_turn=True) == ([], True)
 
 
 def test_a_process_whose_confluent_kafka_is_patched_finds_the_stock_class_underneath(
@@ -431,7 +431,7 @@ def test_a_process_whose_confluent_kafka_is_patched_finds_the_stock_class_undern
         monkeypatch.undo()
         return reports.codes, is_one, values
 
-    assert both.agree(case) == ([None], True, [b"v"])
+    assert both.agree(case, in_turn=True) == ([None], True, [b"v"])
 
 
 def test_calls_from_many_threads_deliver_every_record(both: Both) -> None:

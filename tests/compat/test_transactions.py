@@ -312,7 +312,7 @@ def test_a_fenced_producer(both: Both) -> None:
         told = _one_text(side.see((fenced, seen, errors)))
         return *told, failed, _committed_values(side, topic)
 
-    fenced, _, _, failed, values = both.agree(case)
+    fenced, _, _, failed, values = both.agree(case, in_turn=True)
     assert fenced[1][0] == "KafkaException"
     assert values == [b"of its successor"]
     assert failed == [(None, b"of the zombie")]
@@ -360,7 +360,7 @@ def test_without_a_broker(both: Both) -> None:
             warnings.simplefilter("ignore")
             return timed_out, side.outcome(producer.close)
 
-    timed_out, _ = both.agree(case)
+    timed_out, _ = both.agree(case, in_turn=True)
     assert "retriable" in timed_out[1][3]
 
 

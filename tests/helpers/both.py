@@ -12,6 +12,7 @@ import difflib
 import pprint
 import re
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -254,22 +255,34 @@ class Both:
     stock: Side
     ours: tuple[Side, ...]
 
-    def agree(self, case: Callable[[Side], Any], *differences: Difference) -> Any:
+    def agree(
+        self, case: Callable[[Side], Any], *differences: Difference, in_turn: bool = False
+    ) -> Any:
         """Run a case on every side; all must have seen the same.
 
         Args:
             case: Takes a side, returns what it saw.
             differences: Each turns what stock was seen to do into what ours does on purpose.
+            in_turn: One side after the other, in this thread: for cases that use what a process has
+                once. Else all at once, for most of a case is waiting.
 
         Returns:
             What stock was seen to do, so that the test can make sure that it saw anything.
         """
-        by_stock = self.stock.see(case(self.stock))
+
+        def run(side: Side) -> Any:
+            return side.see(case(side))
+
+        sides = (self.stock, *self.ours)
+        if in_turn:
+            by_stock, *by_ours = map(run, sides)
+        else:
+            with ThreadPoolExecutor(len(sides)) as pool:
+                by_stock, *by_ours = pool.map(run, sides)
         expected = by_stock
         for difference in differences:
             expected = difference(expected)
-        for side in self.ours:
-            seen = side.see(case(side))
+        for side, seen in zip(self.ours, by_ours, strict=True):
             assert seen == expected, _differing(expected, seen, side.name)
         return by_stock
 
