@@ -241,3 +241,10 @@ PATCHES = tuple(
     if defect.name in _SEEN_IN_SHELLS
     or ("b/blobmsg/core/" in defect.path.read_text() and defect.name not in _NOT_SEEN)
 )
+
+#: Where to begin with what few seeds find: there one found it when this was written.
+FIRST_SEEDS = {
+    "05-pieces-swapped": 739,
+    "10-keep-what-was-read-ahead": 708,
+    "26-no-prefetch-limit": 661,
+}
