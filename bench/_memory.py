@@ -15,7 +15,13 @@ from bench._consuming import create_consumer
 from bench._producing import create_producer
 from tests.helpers.memory import rss_bytes
 
-__all__ = ["consume_slowly", "fill", "produce_in_loop_through_outage", "produce_through_outage"]
+__all__ = [
+    "consume_slowly",
+    "consume_slowly_in_loop",
+    "fill",
+    "produce_in_loop_through_outage",
+    "produce_through_outage",
+]
 
 _FLUSH_TIMEOUT_S = 900.0
 _LOOK_EVERY_RECORDS = 1000
@@ -188,6 +194,48 @@ def fill(
     return {"records": records}
 
 
+class _SlowReading:
+    """How an application reads: little at a time until the store has been back for a while.
+
+    Args:
+        records: How many to read.
+        outage_s: How long the store is away.
+        heal_file: Made when the outage ends.
+    """
+
+    def __init__(self, records: int, outage_s: float, heal_file: str) -> None:
+        self.read = 0
+        self._records = records
+        self._outage_s = outage_s
+        self._slow_s = outage_s + _SLOW_AFTER_OUTAGE_S
+        self._heal_file = Path(heal_file)
+        self._started = self._last = time.monotonic()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether records are missing, and still come."""
+        patience_s = max(_STALLED_S, 2 * self._slow_s)
+        return self.read < self._records and _is_within(patience_s, self._last)
+
+    def next_call(self) -> tuple[int, float]:
+        """Arguments of the next `consume`; ends the outage when it is over."""
+        if not _is_within(self._outage_s, self._started):
+            self._heal_file.touch()
+        return (10, 0.02) if self._is_slow else (1000, 1.0)
+
+    def has_read(self, messages: list[Any]) -> float:
+        """Count what came; for how long the application is at work with it, in seconds."""
+        fresh = sum(message.error() is None for message in messages)
+        if fresh:
+            self._last = time.monotonic()
+            self.read += fresh
+        return 0.02 if self._is_slow else 0.0
+
+    @property
+    def _is_slow(self) -> bool:
+        return _is_within(self._slow_s, self._started)
+
+
 def consume_slowly(
     *,
     client: str,
@@ -208,21 +256,33 @@ def consume_slowly(
             50 times a second.
         heal_file: Made when the outage ends.
     """
-    slow_s = outage_s + _SLOW_AFTER_OUTAGE_S
     consumer = create_consumer(client, conf)
     base_bytes = rss_bytes()
     consumer.subscribe([topic])
-    read = 0
-    started = last = time.monotonic()
-    while read < records and _is_within(max(_STALLED_S, 2 * slow_s), last):
-        is_slow = _is_within(slow_s, started)
-        if not _is_within(outage_s, started):
-            Path(heal_file).touch()
-        messages = consumer.consume(10 if is_slow else 1000, 0.02 if is_slow else 1.0)
-        fresh = sum(message.error() is None for message in messages)
-        if fresh:
-            last = time.monotonic()
-            read += fresh
-        if is_slow:
-            time.sleep(0.02)  # the application is at work
-    return {"base_bytes": base_bytes, "most_bytes": _most_rss_bytes(), "records": read}
+    reading = _SlowReading(records, outage_s, heal_file)
+    while reading.goes_on:
+        time.sleep(reading.has_read(consumer.consume(*reading.next_call())))
+    return {"base_bytes": base_bytes, "most_bytes": _most_rss_bytes(), "records": reading.read}
+
+
+def consume_slowly_in_loop(
+    *, conf: dict[str, Any], topic: str, records: int, outage_s: float, heal_file: str
+) -> dict[str, Any]:
+    """As `consume_slowly`, by an asyncio consumer."""
+    return asyncio.run(_consume_in_loop(conf, topic, _SlowReading(records, outage_s, heal_file)))
+
+
+async def _consume_in_loop(
+    conf: dict[str, Any], topic: str, reading: _SlowReading
+) -> dict[str, Any]:
+    from blobmsg.aio import AIOBlobConsumer
+
+    consumer = AIOBlobConsumer({**conf, "group.id": topic, "auto.offset.reset": "earliest"})
+    base_bytes = rss_bytes()
+    await consumer.subscribe([topic])
+    while reading.goes_on:
+        messages = await consumer.consume(*reading.next_call())
+        await asyncio.sleep(reading.has_read(messages))
+    most_bytes = _most_rss_bytes()
+    await consumer.close()
+    return {"base_bytes": base_bytes, "most_bytes": most_bytes, "records": reading.read}

@@ -25,6 +25,7 @@ _TASKS: dict[str, Callable[..., dict[str, Any]]] = {
     "produce_in_loop_through_outage": _memory.produce_in_loop_through_outage,
     "fill": _memory.fill,
     "consume_slowly": _memory.consume_slowly,
+    "consume_slowly_in_loop": _memory.consume_slowly_in_loop,
 }
 
 

@@ -57,7 +57,7 @@ class Case:
         value_bytes: Of a record.
         is_producer: Else a consumer.
         with_callback: Of a producer: whether somebody hears of every record.
-        way: Of a producer: `plain`, `transaction` (all records in one), `asyncio`.
+        way: `plain`, `asyncio`, and of a producer `transaction` (all records in one).
         codec: `blobmsg.compression.type`.
     """
 
@@ -83,6 +83,7 @@ CASES = (
     Case("producer, asyncio", 100, with_callback=True, way="asyncio"),
     Case("producer, asyncio", 1024, with_callback=True, way="asyncio"),
     Case("consumer", 100, is_producer=False),
+    Case("consumer, asyncio", 100, is_producer=False, way="asyncio"),
     Case("consumer, zstd", 1024, is_producer=False, codec="zstd"),
 )
 
@@ -124,14 +125,7 @@ def measure(cluster: Cluster, proxy: FaultProxy, case: Case, outage_s: float) ->
             count = _READ_BYTES // (case.value_bytes + 8)
             cluster.run("fill", conf=conf, records=count, **arguments)
             proxy.rule = _refuse_until_there(heal_file)
-            figures = cluster.run(
-                "consume_slowly",
-                client="blobmsg",
-                topic=topic,
-                conf=_reader_conf(proxied),
-                records=count,
-                **outage,
-            )
+            figures = _consume(cluster, case, _reader_conf(proxied), topic, count, outage)
             missing = count - figures["records"]
             lost = [f"{missing} of {count} records not read"] if missing else []
             return {**figures, "lost": lost}
@@ -157,6 +151,20 @@ def _produce(
         with_callback=case.with_callback,
         **arguments,
     )
+
+
+def _consume(
+    cluster: Cluster,
+    case: Case,
+    conf: dict[str, Any],
+    topic: str,
+    count: int,
+    outage: dict[str, Any],
+) -> dict[str, Any]:
+    arguments = {"conf": conf, "topic": topic, "records": count, **outage}
+    if case.way == "asyncio":
+        return cluster.run("consume_slowly_in_loop", **arguments)
+    return cluster.run("consume_slowly", client="blobmsg", **arguments)
 
 
 def _reader_conf(conf: dict[str, Any]) -> dict[str, Any]:
