@@ -5,7 +5,8 @@ exist. A broker that has stood still and does not know yet that another one lead
 so of all that was written meanwhile, and to believe it reads everything again, or skips what is
 unread. So the inner client begins at the log's start (`inner_offset_reset`), which shows: what it
 brings lies before the position. That is dropped, and the client sent back, until the position is
-there after all or `_PATIENCE_MS` are over. Only then the user's `auto.offset.reset` decides.
+there after all. If brokers have gone on to say otherwise for `_PATIENCE_MS`, the user's
+`auto.offset.reset` decides. Silence says nothing: the partition may be paused, or have no leader.
 
 Decides that, by offsets of Kafka's log; never seeks itself.
 """
@@ -50,13 +51,26 @@ class Restart(NamedTuple):
 class _Doubt:
     """Of a flow whose client has begun elsewhere."""
 
-    __slots__ = ("again_ms", "generation", "is_gone", "since_ms")
+    __slots__ = ("again_ms", "generation", "heard_ms", "is_fresh", "is_gone", "since_ms")
 
-    def __init__(self, flow: Flow, *, is_gone: bool) -> None:
+    def __init__(self, flow: Flow) -> None:
         self.generation = flow.generation
-        self.is_gone = is_gone  # Kafka has deleted the position: no need to try again
+        self.is_gone = False  # Kafka has deleted the position: no need to try again
+        self.is_fresh = True  # heard of since the client was sent back
         self.since_ms: int | None = None
+        self.heard_ms = 0
         self.again_ms = 0
+
+    def hear(self, now_ms: int) -> None:
+        """Note when it was heard of; behind a long silence this is the first time."""
+        if self.since_ms is None or now_ms - self.heard_ms >= _PATIENCE_MS:
+            self.since_ms = now_ms
+        self.heard_ms = now_ms
+
+    @property
+    def is_believed(self) -> bool:
+        """Whether it was heard of for long enough."""
+        return self.is_gone or self.heard_ms - (self.since_ms or 0) >= _PATIENCE_MS
 
 
 class Resets:
@@ -102,9 +116,11 @@ class Resets:
         return True
 
     def _doubt(self, flow: Flow, *, is_gone: bool) -> None:
-        known = self._doubts.get(flow)
-        if known is None or known.generation != flow.generation or is_gone > known.is_gone:
-            self._doubts[flow] = _Doubt(flow, is_gone=is_gone)
+        doubt = self._doubts.get(flow)
+        if doubt is None or doubt.generation != flow.generation:
+            doubt = self._doubts[flow] = _Doubt(flow)
+        doubt.is_gone |= is_gone
+        doubt.is_fresh = True
 
     def due(self, now_ms: int) -> list[Restart]:
         """Where the inner client is to be sent now; `restarted` follows when it was."""
@@ -113,9 +129,10 @@ class Resets:
             if doubt.generation != flow.generation:  # given up, or sent elsewhere by the user
                 del self._doubts[flow]
                 continue
-            if doubt.since_ms is None:
-                doubt.since_ms = now_ms
-            if doubt.is_gone or now_ms - doubt.since_ms >= _PATIENCE_MS:
+            if not doubt.is_fresh:
+                continue
+            doubt.hear(now_ms)
+            if doubt.is_believed:
                 due.append(Restart(flow, None))
             elif now_ms >= doubt.again_ms:
                 doubt.again_ms = now_ms + _AGAIN_MS
@@ -124,7 +141,9 @@ class Resets:
 
     def restarted(self, restart: Restart) -> None:
         """The inner client was sent there."""
+        flow = restart.flow
         if restart.kafka_offset is None:
-            flow = restart.flow
             self._doubts.pop(flow, None)
             flow.next_offset = flow.needed_position = None
+        else:
+            self._doubts[flow].is_fresh = False

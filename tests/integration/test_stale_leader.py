@@ -6,11 +6,11 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from blobmsg import BlobConsumer, BlobProducer
-from tests.helpers.records import flush, next_message, partition, produce, wait_until
+from tests.helpers.records import flush, next_error, next_message, partition, produce, wait_until
 from tests.helpers.stack import heal
 
 if TYPE_CHECKING:
@@ -83,3 +83,24 @@ def test_a_leader_that_stood_still_moves_nobodys_position(
     assert [(m.error(), m.value(), m.offset()) for m in got] == [
         (None, b"%d" % number, offsets[number]) for number in range(WANTED, COUNT)
     ]
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest"])
+def test_a_position_in_a_log_that_is_empty_now_is_given_up(
+    conf: dict[str, Any], topic: str, reset: str
+) -> None:
+    reading = {
+        **conf,
+        "group.id": uuid.uuid4().hex,
+        "auto.offset.reset": reset,
+        "enable.partition.eof": True,
+        "enable.auto.commit": False,
+    }
+    with BlobConsumer(reading) as consumer:
+        consumer.assign([partition(topic, 0, 7 << 20)])
+        end = next_error(consumer)  # behind the time for which brokers may be wrong
+        assert end.error().code() == KafkaError._PARTITION_EOF
+        assert end.offset() == 0
+
+        _send({**conf, "blobmsg.route": "blob"}, topic, range(1))
+        assert next_message(consumer).value() == b"0"

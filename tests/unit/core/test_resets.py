@@ -70,37 +70,52 @@ def test_an_end_before_the_position_is_dropped_too() -> None:
     assert resets.due(9999) == []
 
 
+def send_back(resets: Resets, now_ms: int) -> list[Restart]:
+    due = resets.due(now_ms)
+    for restart in due:
+        resets.restarted(restart)
+    return due
+
+
 def test_in_the_end_it_is_believed() -> None:
     resets, flow = resets_of(), flow_at(7)
-    arrive(resets, flow, 0)
-    resets.due(1000)
-
+    for at_ms in range(1000, 1000 + PATIENCE_MS, 1000):
+        assert not arrive(resets, flow, 0)
+        assert send_back(resets, at_ms) == [Restart(flow, 7)]
+    assert not arrive(resets, flow, 0)
     assert resets.due(1000 + PATIENCE_MS - 1) == [Restart(flow, 7)]
+
     assert resets.due(1000 + PATIENCE_MS) == [Restart(flow, None)]
-    assert resets.due(1001 + PATIENCE_MS) == [Restart(flow, None)]  # it was not sent yet
-    resets.restarted(Restart(flow, None))
+    assert send_back(resets, 1001 + PATIENCE_MS) == [Restart(flow, None)]  # it was not sent yet
 
     assert resets.due(9999) == []
     assert flow.needed_position is None
     assert arrive(resets, flow, 0)
 
 
-def test_patience_begins_anew_when_all_was_well_meanwhile() -> None:
+def test_silence_says_nothing() -> None:
     resets, flow = resets_of(), flow_at(7)
     arrive(resets, flow, 0)
-    resets.due(0)
+    assert send_back(resets, 1000) == [Restart(flow, 7)]
+
+    assert resets.due(1000 + PATIENCE_MS) == []  # it may be paused, or have no leader
+    arrive(resets, flow, 0)
+    assert send_back(resets, 1000 + PATIENCE_MS) == [Restart(flow, 7)]
+    arrive(resets, flow, 0)
+    assert send_back(resets, 2000 + PATIENCE_MS) == [Restart(flow, 7)]
+    arrive(resets, flow, 0)
+    assert send_back(resets, 1000 + 2 * PATIENCE_MS) == [Restart(flow, None)]
+
+
+def test_patience_begins_anew_when_all_was_well_meanwhile() -> None:
+    resets, flow = resets_of(), flow_at(7)
+    for at_ms in (0, PATIENCE_MS - 1):
+        arrive(resets, flow, 0)
+        assert send_back(resets, at_ms) == [Restart(flow, 7)]
     assert arrive(resets, flow, 7)
     arrive(resets, flow, 0)
 
     assert resets.due(PATIENCE_MS) == [Restart(flow, 8)]
-
-
-def test_being_sent_back_ends_no_doubt() -> None:
-    resets, flow = resets_of(), flow_at(7)
-    arrive(resets, flow, 0)
-    resets.restarted(resets.due(0)[0])
-
-    assert resets.due(PATIENCE_MS) == [Restart(flow, None)]
 
 
 def test_who_seeks_or_gives_the_partition_up_ends_the_doubt() -> None:
