@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from typing import TYPE_CHECKING, Any, SupportsFloat, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,8 +42,6 @@ def seconds(timeout: Any) -> float:
     """A timeout as a float; anything that the stock client takes for a number.
 
     Raises:
-        TypeError: It has no `__float__` and no `__index__`.
+        TypeError: It has no `__float__` and no `__index__`; with the stock client's text.
     """
-    if not isinstance(timeout, (SupportsFloat, SupportsIndex)):
-        raise TypeError(f"must be real number, not {type(timeout).__name__}")
-    return float(timeout)
+    return math.ldexp(timeout, 0)  # its conversion is the stock client's, which `float`'s is not

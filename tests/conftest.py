@@ -31,7 +31,7 @@ from tests.helpers.stack import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
 # A broker that was killed may come back only when its session ends, after 9 s.
 _INTEGRATION_TIMEOUT_SECONDS = 120
@@ -90,7 +90,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         )
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter,
+) -> Generator[None, None, None]:
+    yield
     _tell_times(terminalreporter)
     # From the reports and not from the tests: those may have run in other processes (-n).
     for what in (NO_STACK, NO_FRAMEWORK):

@@ -55,7 +55,7 @@ class ClientThread:
         loop: Of the client.
         name: The thread's.
 
-    Threads: `call` and `call_outside` in the loop.
+    Threads: those of its coroutines in the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from blobmsg.aio.callbacks import in_loop
 from blobmsg.aio.client_thread import ClientThread
 from blobmsg.consumer import BlobConsumer, check_count, consumption_of
-from blobmsg.time_limit import seconds
+from blobmsg.time_limit import TimeLimit, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,22 +95,23 @@ class AIOBlobConsumer:
             messages = self._consumption.take_ahead(count, count)
             if messages:
                 return messages
-        fill = partial(self._consumption.fill, count)
-        deadline = float("inf") if timeout_s < 0 else time.monotonic() + timeout_s
+        limit = TimeLimit(timeout_s)
         if not await self._has_turn(timeout_s):
             return []
         try:
             while True:
-                rest_s = max(0.0, deadline - time.monotonic())
-                slice_s = min(_SLICE_S, rest_s)
-                await self._thread.call_outside_in_time(fill, slice_s)
+                await self._thread.call_outside_in_time(partial(self._fill, count), limit.rest_s())
                 self._check_open()
-                is_last = rest_s <= _SLICE_S
-                messages = self._consumption.take_ahead(count, 0 if is_last else count)
-                if messages or is_last:
+                is_over = limit.is_over
+                messages = self._consumption.take_ahead(count, 0 if is_over else count)
+                if messages or is_over:
                     return messages
         finally:
             self._turn.release()
+
+    def _fill(self, count: int, rest_s: float) -> None:
+        """In the thread: wait for records, not for so long that nobody may want them any more."""
+        self._consumption.fill(count, _SLICE_S if rest_s < 0 else min(_SLICE_S, rest_s))
 
     async def _has_turn(self, timeout_s: float) -> bool:
         """Wait for those who were first; False when the time is over."""

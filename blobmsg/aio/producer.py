@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import time
 import weakref
 from collections import deque
 from functools import partial
@@ -23,7 +22,7 @@ from blobmsg.aio.client_thread import ClientThread, awaited
 from blobmsg.core.segments import headers_bytes
 from blobmsg.inner_events import weakly
 from blobmsg.producer import BlobProducer, pipeline_of
-from blobmsg.time_limit import seconds
+from blobmsg.time_limit import TimeLimit, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -289,14 +288,14 @@ class AIOBlobProducer:
         Returns:
             How many outcomes were told since the last `poll`.
         """
-        deadline = None if timeout < 0 else time.monotonic() + timeout
+        limit = TimeLimit(seconds(timeout))
         while not self._served:
             self._check_open()
-            rest_s = None if deadline is None else deadline - time.monotonic()
-            if rest_s is not None and rest_s <= 0:
+            if limit.is_over:
                 break
             self._news.clear()
-            await self._hear(_SERVE_S if rest_s is None else min(rest_s, _SERVE_S))
+            rest_s = limit.rest_s()
+            await self._hear(_SERVE_S if rest_s < 0 else min(rest_s, _SERVE_S))
         served, self._served = self._served, 0
         return served
 

@@ -19,6 +19,7 @@ CHILD_FAULTS: Final = ("kill", "pause", "end")
 
 PROBABILITIES: Final = (0.2, 1.0)
 _STEP_S = 20.0
+# Of the store: longer than records may take (a minute), and than clients try without a pause.
 _OUTAGE_S = 180.0
 _ALL_BROKERS_S = 15.0
 # Between two kills of members of one group. A group whose members die more often gets nowhere.

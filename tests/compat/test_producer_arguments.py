@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from datetime import timedelta
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,8 @@ def test_wrong_arguments_of_the_other_calls(both: Both) -> None:
             poll(colour=1)
             flush(None)
             flush("1")
+            flush(hour)
+            poll(hour)
             flush(0, 1)
             purge(colour="red")
             list_topics(5, 1)
@@ -114,7 +117,7 @@ def test_wrong_arguments_of_the_other_calls(both: Both) -> None:
             nothing_of_this_name()
         """
         with side.producer() as producer:
-            return side.outcomes(producer, calls, t=side.topic())
+            return side.outcomes(producer, calls, t=side.topic(), hour=timedelta(hours=1))
 
     by_stock = both.agree(case)
     assert {what for what, _ in by_stock.values()} == {"raised"}

@@ -392,7 +392,7 @@ def test_close_ends_threads_and_connections_though_the_producer_lives_on(both: B
         wait_until(lambda: not its_own & _living_clients(), "its clients have ended")
         return bool(its_own), len(producer)
 
-    assert both.agree(case) == (True, 0)
+    assert both.agree(case, in_turn=True) == (True, 0)
 
 
 def test_a_producer_that_is_garbage_warns_and_calls_nobody_back(

@@ -264,7 +264,7 @@ def test_nothing_is_written_to_standard_error(
                 flush(client)
         return capfd.readouterr().err, reports.codes
 
-    written, _ = readers.agree(case)
+    written, _ = readers.agree(case, in_turn=True)
     assert written == ""
     # Nor what would be if nobody had set up logging.
     ours = [line for line in caplog.records if line.name.startswith("blobmsg")]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import difflib
 import pprint
 import re
+import threading
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -264,7 +264,8 @@ class Both:
             case: Takes a side, returns what it saw.
             differences: Each turns what stock was seen to do into what ours does on purpose.
             in_turn: One side after the other, in this thread: for cases that use what a process has
-                once. Else all at once, for most of a case is waiting.
+                once. Else all at once, for most of a case is waiting; the first of ours in this
+                thread, which is the main one, as an application's.
 
         Returns:
             What stock was seen to do, so that the test can make sure that it saw anything.
@@ -274,17 +275,42 @@ class Both:
             return side.see(case(side))
 
         sides = (self.stock, *self.ours)
-        if in_turn:
-            by_stock, *by_ours = map(run, sides)
-        else:
-            with ThreadPoolExecutor(len(sides)) as pool:
-                by_stock, *by_ours = pool.map(run, sides)
+        by_stock, *by_ours = map(run, sides) if in_turn else _at_once(run, sides)
         expected = by_stock
         for difference in differences:
             expected = difference(expected)
         for side, seen in zip(self.ours, by_ours, strict=True):
             assert seen == expected, _differing(expected, seen, side.name)
         return by_stock
+
+
+def _at_once(run: Callable[[Side], Any], sides: tuple[Side, ...]) -> list[Any]:
+    """What a function returns for each side; of the second one it is called in this thread."""
+    ours = sides[1]
+    seen: dict[str, Any] = {}
+    failed: dict[str, BaseException] = {}
+
+    def note(side: Side) -> None:
+        try:
+            seen[side.name] = run(side)
+        except BaseException as error:  # noqa: BLE001  (raised below)
+            failed[side.name] = error
+
+    # Daemons: one that hangs must not keep pytest, which ends the test, from going on.
+    threads = [
+        threading.Thread(target=note, args=(side,), name=side.name, daemon=True)
+        for side in sides
+        if side is not ours
+    ]
+    for thread in threads:
+        thread.start()
+    seen[ours.name] = run(ours)
+    for thread in threads:
+        thread.join()
+    for name, error in failed.items():
+        error.add_note(f"of {name}")
+        raise error
+    return [seen[side.name] for side in sides]
 
 
 def _differing(expected: Any, seen: Any, name: str) -> str:

@@ -214,6 +214,28 @@ def test_a_cancelled_poll_does_not_hold_up_the_next_call(
     assert len(asyncio.run(run())) == 1
 
 
+def test_a_poll_without_end_has_its_turn_behind_calls_that_take_all_the_time(
+    group_conf: dict[str, Any], conf: dict[str, Any], topic: str
+) -> None:
+    async def run() -> Any:
+        await _fill(conf, topic, 1)
+        async with AIOBlobConsumer(group_conf) as consumer:
+            await consumer.assign([partition(topic, 0, 0)])
+
+            async def work() -> None:
+                while True:
+                    await consumer._thread.call(time.sleep, 0.06)
+
+            workers = [asyncio.ensure_future(work()) for _ in range(10)]
+            message = await asyncio.wait_for(consumer.poll(-1), _WAIT_S)
+            for worker in workers:
+                worker.cancel()
+            assert message is not None
+            return message.value()
+
+    assert asyncio.run(run()) == b"0"
+
+
 def test_produce_waits_for_room_and_the_loop_goes_on(
     conf: dict[str, Any], proxy: FaultProxy, topic: str
 ) -> None:
