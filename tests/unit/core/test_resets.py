@@ -118,6 +118,20 @@ def test_patience_begins_anew_when_all_was_well_meanwhile() -> None:
     assert resets.due(PATIENCE_MS) == [Restart(flow, 8)]
 
 
+def test_each_partition_is_doubted_by_itself() -> None:
+    resets = resets_of()
+    given_up, quiet, told = flows = [Flow(("orders", number), 7 * FULL) for number in range(3)]
+    for flow in flows:
+        arrive(resets, flow, 0)
+    assert send_back(resets, 0) == [Restart(flow, 7) for flow in flows]
+    given_up.generation += 1
+    arrive(resets, told, 0)
+
+    assert resets.due(PATIENCE_MS - 1) == [Restart(told, 7)]
+    assert arrive(resets, quiet, 7)
+    assert send_back(resets, PATIENCE_MS) == [Restart(told, None)]
+
+
 def test_who_seeks_or_gives_the_partition_up_ends_the_doubt() -> None:
     resets, flow = resets_of(), flow_at(7)
     arrive(resets, flow, 0)
