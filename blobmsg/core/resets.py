@@ -51,18 +51,28 @@ class Restart(NamedTuple):
 class _Doubt:
     """Of a flow whose client has begun elsewhere."""
 
-    __slots__ = ("again_ms", "generation", "heard_ms", "is_fresh", "is_gone", "since_ms")
+    __slots__ = (
+        "again_ms",
+        "generation",
+        "heard_ms",
+        "is_gone",
+        "is_sent_back",
+        "is_told",
+        "since_ms",
+    )
 
     def __init__(self, flow: Flow) -> None:
         self.generation = flow.generation
         self.is_gone = False  # Kafka has deleted the position: no need to try again
-        self.is_fresh = True  # heard of since the client was sent back
+        self.is_told = False  # something came since `due` asked last
+        self.is_sent_back = False  # since something came
         self.since_ms: int | None = None
         self.heard_ms = 0
         self.again_ms = 0
 
     def hear(self, now_ms: int) -> None:
-        """Note when it was heard of; behind a long silence this is the first time."""
+        """Note that something came; behind a long silence this is the first time."""
+        self.is_told = self.is_sent_back = False
         if self.since_ms is None or now_ms - self.heard_ms >= _PATIENCE_MS:
             self.since_ms = now_ms
         self.heard_ms = now_ms
@@ -120,7 +130,7 @@ class Resets:
         if doubt is None or doubt.generation != flow.generation:
             doubt = self._doubts[flow] = _Doubt(flow)
         doubt.is_gone |= is_gone
-        doubt.is_fresh = True
+        doubt.is_told = True
 
     def due(self, now_ms: int) -> list[Restart]:
         """Where the inner client is to be sent now; `restarted` follows when it was."""
@@ -129,9 +139,10 @@ class Resets:
             if doubt.generation != flow.generation:  # given up, or sent elsewhere by the user
                 del self._doubts[flow]
                 continue
-            if not doubt.is_fresh:
+            if doubt.is_told:
+                doubt.hear(now_ms)
+            if doubt.is_sent_back:
                 continue
-            doubt.hear(now_ms)
             if doubt.is_believed:
                 due.append(Restart(flow, None))
             elif now_ms >= doubt.again_ms:
@@ -146,4 +157,4 @@ class Resets:
             self._doubts.pop(flow, None)
             flow.next_offset = flow.needed_position = None
         else:
-            self._doubts[flow].is_fresh = False
+            self._doubts[flow].is_sent_back = True

@@ -85,12 +85,22 @@ def test_in_the_end_it_is_believed() -> None:
     assert not arrive(resets, flow, 0)
     assert resets.due(1000 + PATIENCE_MS - 1) == [Restart(flow, 7)]
 
+    assert not arrive(resets, flow, 0)
     assert resets.due(1000 + PATIENCE_MS) == [Restart(flow, None)]
     assert send_back(resets, 1001 + PATIENCE_MS) == [Restart(flow, None)]  # it was not sent yet
 
     assert resets.due(9999) == []
     assert flow.needed_position is None
     assert arrive(resets, flow, 0)
+
+
+def test_a_client_that_can_not_be_sent_back_has_not_been_asked() -> None:
+    resets, flow = resets_of(), flow_at(7)
+    arrive(resets, flow, 0)
+    assert resets.due(0) == [Restart(flow, 7)]  # and is not told `restarted`
+
+    assert resets.due(PATIENCE_MS) == [Restart(flow, 7)]
+    assert resets.due(2 * PATIENCE_MS) == [Restart(flow, 7)]
 
 
 def test_silence_says_nothing() -> None:
@@ -129,6 +139,7 @@ def test_each_partition_is_doubted_by_itself() -> None:
 
     assert resets.due(PATIENCE_MS - 1) == [Restart(told, 7)]
     assert arrive(resets, quiet, 7)
+    arrive(resets, told, 0)
     assert send_back(resets, PATIENCE_MS) == [Restart(told, None)]
 
 
