@@ -66,21 +66,21 @@ class _Doubt:
         self.is_gone = False  # Kafka has deleted the position: no need to try again
         self.is_told = False  # something came since `due` asked last
         self.is_sent_back = False  # since something came
-        self.since_ms: int | None = None
-        self.heard_ms = 0
+        self.since_ms = 0
+        self.heard_ms = -_PATIENCE_MS  # so the first time is behind a long silence
         self.again_ms = 0
 
     def hear(self, now_ms: int) -> None:
         """Note that something came; behind a long silence this is the first time."""
         self.is_told = self.is_sent_back = False
-        if self.since_ms is None or now_ms - self.heard_ms >= _PATIENCE_MS:
+        if now_ms - self.heard_ms >= _PATIENCE_MS:
             self.since_ms = now_ms
         self.heard_ms = now_ms
 
     @property
     def is_believed(self) -> bool:
         """Whether it was heard of for long enough."""
-        return self.is_gone or self.heard_ms - (self.since_ms or 0) >= _PATIENCE_MS
+        return self.is_gone or self.heard_ms - self.since_ms >= _PATIENCE_MS
 
 
 class Resets:

@@ -157,6 +157,9 @@ def test_with_a_short_time_out_every_record_fails_and_flush_returns(
                 produce(producer, topic, value, on_delivery=by_route[route])
         with ThreadPoolExecutor(len(producers)) as pool:  # each waits by itself
             assert list(pool.map(lambda p: p.flush(60), producers.values())) == [0, 0, 0]
+        for producer in producers.values():
+            producer.poll(0)  # error_cb may have been called for since
+            assert len(producer) == 0
 
     expected = [None, *[KafkaError._MSG_TIMED_OUT] * 500]
     assert {route: reports.codes for route, reports in by_route.items()} == dict.fromkeys(
