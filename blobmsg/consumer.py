@@ -29,13 +29,14 @@ from blobmsg.asking import ask
 from blobmsg.clock import SystemClock
 from blobmsg.commits import commit_entries
 from blobmsg.config import parse_settings
+from blobmsg.consumer_events import ConsumerEvents
 from blobmsg.consumption import Consumption
 from blobmsg.core.offsets import to_virtual
 from blobmsg.fetcher import Fetcher
 from blobmsg.forks import forget_after_fork
 from blobmsg.inner_config import KafkaCallbacks, inner_consumer_config
-from blobmsg.inner_events import InnerStatistics, weakly, with_own_statistics
-from blobmsg.interrupts import ctrl_c_comes_through, ctrl_c_waits
+from blobmsg.inner_events import weakly
+from blobmsg.interrupts import ctrl_c_waits
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.offset_check import check_offsets
 from blobmsg.resources import Stores, acquire_cache, release_cache
@@ -111,7 +112,7 @@ class BlobConsumer(_ConsumerBase):
         self.__conf = conf
         self.__credentials: tuple[str, str] | None = None
         self.__settings = settings
-        self.__callbacks = KafkaCallbacks.of(kafka_conf, is_consumer=True)
+        callbacks = KafkaCallbacks.of(kafka_conf, is_consumer=True)
         self.__is_cooperative = (
             "cooperative" in view.partition_assignment_strategy or view.group_protocol == "consumer"
         )
@@ -121,13 +122,14 @@ class BlobConsumer(_ConsumerBase):
         self.__is_subscribed = False
         self.__was_assigned = False
         self.__closing = threading.Lock()  # taken for good by the first `close`
-        self.__statistics = InnerStatistics()
         self.__stores = Stores(settings)
+        events = ConsumerEvents(callbacks, self.__stores)
+        self.__events = events
         if settings.store_url is not None:
             self.__stores.get()  # a wrong url or a missing extra shows here, not at the first fetch
         clock = SystemClock()
         inner_conf = inner_consumer_config(kafka_conf, settings, view)
-        inner = _StockConsumer({**inner_conf, **self.__inner_callbacks()})
+        inner = _StockConsumer({**inner_conf, **events.for_inner()})
         self.__cache_bytes = settings.cache_memory_bytes
         self.__fetcher = Fetcher(
             self.__stores,
@@ -144,9 +146,10 @@ class BlobConsumer(_ConsumerBase):
             settings,
             view,
             clock,
-            on_error=weakly(self.__on_error),
-            on_commit=None if self.__callbacks.on_commit is None else weakly(self.__tell_commit),
+            on_error=weakly(events.on_error),
+            on_commit=None if callbacks.on_commit is None else weakly(events.tell_commit),
         )
+        events.connect(self.__consumption)
         self.__poll = self.__consumption.poll
         self.__assignment = self.__consumption.assignment
         self.__commits = self.__consumption.commits
@@ -155,57 +158,6 @@ class BlobConsumer(_ConsumerBase):
         self.__fetcher.start()
         _open.add(self)
         self.__unusable = None
-
-    def __inner_callbacks(self) -> dict[str, Any]:
-        """Callbacks for the inner client."""
-        callbacks: dict[str, Any] = {
-            "stats_cb": weakly(self.__on_statistics),
-            "on_commit": weakly(self.__on_commit),
-        }
-        if self.__callbacks.error_cb is not None:
-            callbacks["error_cb"] = weakly(self.__on_error)
-        if self.__callbacks.throttle_cb is not None:
-            callbacks["throttle_cb"] = weakly(self.__on_throttle)
-        if hasattr(self.__callbacks.logger, "log"):
-            callbacks["logger"] = _Log(weakly(self.__on_log))
-        elif self.__callbacks.logger is not None:
-            callbacks["logger"] = self.__callbacks.logger  # the inner client says what is wrong
-        return callbacks
-
-    def __call_user(self, callback: Callable[..., Any] | None, *arguments: Any) -> None:
-        with self.__failures.keeping():
-            if callback is not None:
-                with ctrl_c_comes_through():
-                    callback(*arguments)
-
-    def __on_log(self, *arguments: Any) -> None:
-        self.__call_user(self.__callbacks.logger.log, *arguments)
-
-    def __on_error(self, error: KafkaError) -> None:
-        self.__call_user(self.__callbacks.error_cb, error)
-
-    def __on_throttle(self, event: object) -> None:
-        self.__call_user(self.__callbacks.throttle_cb, event)
-
-    def __on_statistics(self, text: str) -> None:
-        with self.__failures.keeping():
-            self.__statistics.take(text)
-            if self.__callbacks.stats_cb is not None:
-                text = with_own_statistics(text, self.__own_statistics())
-        self.__call_user(self.__callbacks.stats_cb, text)
-
-    def __on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        with self.__failures.keeping():
-            if error is None:
-                self.__commits.confirmed(partitions)
-            if self.__callbacks.on_commit is None:
-                self.__commits.tell_log(error, partitions)  # as the inner client would log
-            self.__tell_commit(error, partitions)
-
-    def __tell_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        with self.__failures.keeping():
-            translated = [to_user(partition) for partition in partitions]
-            self.__call_user(self.__callbacks.on_commit, error, translated)
 
     @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -253,7 +205,7 @@ class BlobConsumer(_ConsumerBase):
     def __on_assigned(self, _inner: object, partitions: list[TopicPartition]) -> None:
         """A rebalance gave partitions: the user's callback, then assign unless it did."""
         self.__was_assigned = False
-        self.__call_user(self.__on_assign_by_user, self, partitions)
+        self.__events.call_user(self.__on_assign_by_user, self, partitions)
         if not self.__was_assigned:  # also when it raised, as stock does
             with self.__failures.keeping():
                 self.__assignment.assign(partitions, is_incremental=self.__is_cooperative)
@@ -275,7 +227,7 @@ class BlobConsumer(_ConsumerBase):
         is_lost: bool,
     ) -> None:
         """A rebalance takes partitions."""
-        call_user = partial(self.__call_user, callback, self, partitions)
+        call_user = partial(self.__events.call_user, callback, self, partitions)
         self.__assignment.give_up(partitions, call_user, is_lost=is_lost)
 
     def unsubscribe(self) -> None:
@@ -608,15 +560,7 @@ class BlobConsumer(_ConsumerBase):
         `tx_bytes` and `rx_bytes` are Kafka's wire bytes, known with `statistics.interval.ms`.
         """
         self.__check_usable()
-        return self.__own_statistics()
-
-    def __own_statistics(self) -> dict[str, int]:
-        return {
-            **self.__consumption.stats(),
-            **self.__stores.totals(),
-            "tx_bytes": self.__statistics.tx_bytes,
-            "rx_bytes": self.__statistics.rx_bytes,
-        }
+        return self.__events.own_statistics()
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -668,13 +612,6 @@ class BlobConsumer(_ConsumerBase):
         if self.__unusable is not None:
             why = self.__unusable.removeprefix(_CLOSED)
             raise RuntimeError(f"Handle has been closed{why}")  # as stock says it
-
-
-class _Log:
-    """What the inner client takes for the user's logger."""
-
-    def __init__(self, log: Callable[..., None]) -> None:
-        self.log = log
 
 
 _CLOSED: Final = "Consumer closed"

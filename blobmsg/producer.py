@@ -10,7 +10,6 @@ import atexit
 import itertools
 import logging
 import os
-import threading
 import time
 import uuid
 import weakref
@@ -33,9 +32,11 @@ from blobmsg.inner_config import (
     inner_producer_config,
     plain_producer_config,
 )
-from blobmsg.inner_events import InnerStatistics, weakly, with_own_statistics
+from blobmsg.inner_events import weakly
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.offset_check import FirstOffsetCheck
+from blobmsg.passthrough import Passthrough
+from blobmsg.producer_events import ProducerEvents
 from blobmsg.producer_pipeline import ProducerPipeline
 from blobmsg.record_arguments import (
     bytes_of,
@@ -82,6 +83,8 @@ _URGENT_HEADER: Final = "blobmsg.urgent"
 # Among the arguments of `produce`, from 1; stock's texts name them so.
 _VALUE_PLACE: Final = 2
 _KEY_PLACE: Final = 3
+# How long `poll` waits for one of two producers before it looks at the other one.
+_LOOK_S: Final = 0.05
 # Longer than any upload thread needs to notice; the threads are daemons.
 _STOP_TIMEOUT_S: Final = 1.0
 # What `close` waits for the reports of records that time out at its very end.
@@ -126,24 +129,22 @@ class BlobProducer(_ProducerBase):
             settings = replace(settings, record_max_bytes=smaller_bytes)
         self.__settings = settings
         self.__record_max_bytes = settings.record_max_bytes
-        self.__callbacks = KafkaCallbacks.of(kafka_conf)
-        self.__default_on_delivery = self.__callbacks.on_delivery
-        self.__kafka_conf = kafka_conf
+        callbacks = KafkaCallbacks.of(kafka_conf)
+        self.__default_on_delivery = callbacks.on_delivery
         self.__message_timeout_s = view.message_timeout_ms / 1000
         self.__is_transactional = view.is_transactional
         self.__message_max_bytes = view.message_max_bytes
         name = f"blobmsg-producer-{next(_numbers)}"
-        self.__statistics = InnerStatistics()
-        inner_conf = inner_producer_config(kafka_conf, settings, view)
-        self.__inner = _StockProducer({**inner_conf, **self.__inner_callbacks()})
-        self.__passthrough: confluent_kafka.Producer | None = None
-        # Guards `__passthrough` and `__credentials`; reentrant for the sake of signal handlers.
-        self.__lock = threading.RLock()
         self.__is_closing = False
-        self.__credentials: tuple[str, str] | None = None
         # Its requests end in time to be tried again before records time out.
         request_timeout_ms = TimeBudget.of(settings, view).request_timeout_ms
         self.__stores = Stores(replace(settings, request_timeout_ms=request_timeout_ms))
+        events = ProducerEvents(callbacks, self.__stores)
+        self.__events = events
+        inner_conf = inner_producer_config(kafka_conf, settings, view)
+        self.__inner = _StockProducer({**inner_conf, **events.for_notifications()})
+        plain_conf = {**plain_producer_config(kafka_conf), **events.for_passthrough()}
+        self.__passthrough = Passthrough(lambda: _StockProducer(plain_conf))
         if settings.store_url is not None:
             self.__stores.get()  # a wrong url or a missing extra shows here, not at an upload
         self.__shared_admin = SharedAdmin(kafka_conf)
@@ -153,7 +154,7 @@ class BlobProducer(_ProducerBase):
             self.__inner.list_topics,
             self.__shared_admin.client,
             settings,
-            ThreadLog(logging.getLogger("blobmsg.topics"), weakly(self.__on_log_failure)),
+            ThreadLog(logging.getLogger("blobmsg.topics"), weakly(events.on_log_failure)),
             # Older versions have nobody to call it for an admin client.
             knocks="oauth_cb" not in kafka_conf,
         )
@@ -164,7 +165,7 @@ class BlobProducer(_ProducerBase):
             view,
             directory=self.__directory,
             stores=self.__stores,
-            on_store_error=weakly(self.__on_error),
+            on_store_error=weakly(events.on_error),
             clock=clock,
             name=name,
             producer_id=uuid.uuid4().bytes,
@@ -178,44 +179,7 @@ class BlobProducer(_ProducerBase):
         self.__pipeline.start()
         _open.add(self)
         self.__unusable = None
-
-    def __inner_callbacks(self) -> dict[str, Any]:
-        """Callbacks for the inner client: they queue, so that the user's run in `poll` alone."""
-        callbacks: dict[str, Any] = {
-            "stats_cb": weakly(self.__on_statistics),
-            "error_cb": weakly(self.__on_error),
-        }
-        if self.__callbacks.throttle_cb is not None:
-            callbacks["throttle_cb"] = weakly(self.__on_throttle)
-        if self.__callbacks.logger is not None:
-            note_failure = weakly(self.__on_log_failure)
-            callbacks["logger"] = ThreadLog(self.__callbacks.logger, note_failure)
-        return callbacks
-
-    def __on_statistics(self, text: str) -> None:
-        self.__statistics.take(text)
-        self.__queue_statistics(text)
-
-    def __queue_statistics(self, text: str) -> None:
-        if self.__callbacks.stats_cb is not None and self.__unusable is None:
-            text = with_own_statistics(text, self.__own_statistics())
-            self.__queue_event(self.__callbacks.stats_cb, text)
-
-    def __on_error(self, error: KafkaError) -> None:
-        if error.name() == "_ALL_BROKERS_DOWN" and self.__unusable is None:
-            self.__pipeline.all_brokers_down()
-        self.__queue_event(self.__callbacks.error_cb, error)
-
-    def __on_log_failure(self, error: Exception) -> None:
-        if self.__unusable is None:
-            self.__pipeline.log_failed(error)
-
-    def __on_throttle(self, event: object) -> None:
-        self.__queue_event(self.__callbacks.throttle_cb, event)
-
-    def __queue_event(self, callback: Callable[..., Any] | None, argument: object) -> None:
-        if callback is not None and self.__unusable is None:
-            self.__pipeline.event(callback, argument)
+        events.connect(self.__pipeline)
 
     @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -285,7 +249,9 @@ class BlobProducer(_ProducerBase):
         max_bytes = self.__record_max_bytes
         if topic not in self.__store_topics and not self.__uses_store(topic):
             if not self.__is_transactional:  # else only the producer of the transaction may send it
-                self.__produce_untouched(topic, value, key, partition, callback, timestamp, headers)
+                self.__passthrough.produce(
+                    topic, value, key, partition, callback, timestamp, headers
+                )
                 return
             max_bytes = self.__message_max_bytes
         elif headers is not None:
@@ -397,40 +363,6 @@ class BlobProducer(_ProducerBase):
             self.__store_topics.add(topic)
         return uses
 
-    def __produce_untouched(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int,
-        callback: DeliveryCallback | None,
-        timestamp: int,
-        headers: Any,
-    ) -> None:
-        """Produce to a topic that does not use the store, with the user's own settings."""
-        passthrough = self.__made_passthrough()
-        arguments: dict[str, Any] = {"partition": partition, "timestamp": timestamp}
-        if callback is not None:
-            arguments["on_delivery"] = callback
-        if headers is not None:
-            arguments["headers"] = headers
-        passthrough.produce(topic, value, key, **arguments)
-
-    def __made_passthrough(self) -> confluent_kafka.Producer:
-        with self.__lock:
-            if self.__passthrough is None:
-                conf = {**plain_producer_config(self.__kafka_conf), **self.__inner_callbacks()}
-                # Its wire bytes are none of ours; the user hears of its statistics all the same.
-                conf["stats_cb"] = weakly(self.__queue_statistics)
-                if self.__default_on_delivery is not None:
-                    conf["on_delivery"] = self.__default_on_delivery
-                made = _StockProducer(conf)
-                if self.__credentials is not None:
-                    made.set_sasl_credentials(*self.__credentials)
-                if self.__passthrough is None:  # nor has a signal handler made one
-                    self.__passthrough = made
-            return self.__passthrough
-
     # --- waiting ------------------------------------------------------------------------------
 
     def poll(self, timeout: float = -1) -> int:
@@ -446,14 +378,14 @@ class BlobProducer(_ProducerBase):
         """
         self.__check_usable()
         timeout_s = seconds(timeout)
-        if self.__passthrough is None:
+        passthrough = self.__passthrough.producer
+        if passthrough is None:
             return self.__pipeline.serve(timeout_s)
-        deadline = None if timeout_s < 0 else time.monotonic() + timeout_s
+        limit = TimeLimit(timeout_s)
         while True:
-            served = self.__passthrough.poll(0)
-            remaining = 0.05 if deadline is None else min(0.05, deadline - time.monotonic())
-            served += self.__pipeline.serve(0 if served else max(0.0, remaining))
-            if served or (deadline is not None and time.monotonic() >= deadline):
+            served = passthrough.poll(0)
+            served += self.__pipeline.serve(0 if served else limit.slice_s(_LOOK_S))
+            if served or limit.is_over:
                 return served
 
     def flush(self, timeout: float = -1) -> int:
@@ -474,9 +406,9 @@ class BlobProducer(_ProducerBase):
         limit = TimeLimit(timeout_s)
         while True:
             remaining = self.__pipeline.flush(limit.rest_s())
-            if self.__passthrough is None:
+            if self.__passthrough.producer is None:
                 return remaining
-            remaining += self.__passthrough.flush(limit.rest_s())
+            remaining += self.__passthrough.producer.flush(limit.rest_s())
             # Again when a callback of one has produced to the other.
             if not self.__pipeline.undelivered or limit.is_over:
                 return remaining
@@ -497,8 +429,8 @@ class BlobProducer(_ProducerBase):
         self.__pipeline.purge(
             in_queue=bool(in_queue), in_flight=bool(in_flight), waits=bool(blocking)
         )
-        if self.__passthrough is not None:
-            self.__passthrough.purge(in_queue, in_flight, blocking)
+        if self.__passthrough.producer is not None:
+            self.__passthrough.producer.purge(in_queue, in_flight, blocking)
 
     def close(self) -> bool:
         """Flush for at most `message.timeout.ms`, then release everything. Idempotent.
@@ -545,10 +477,11 @@ class BlobProducer(_ProducerBase):
                 return first
 
     def __release(self, stop_timeout_s: float = _STOP_TIMEOUT_S) -> None:
+        self.__events.disconnect()
         self.__pipeline.stop(stop_timeout_s)
         # Their threads and connections end with their last reference, as after stock's `close`.
         del self.__inner
-        self.__passthrough = None
+        self.__passthrough.producer = None
         self.__stores.close()
         self.__shared_admin.release()
 
@@ -564,7 +497,8 @@ class BlobProducer(_ProducerBase):
             self.__check_not_forked()
             return 0  # as stock
         count = self.__pipeline.undelivered + self.__pipeline.reports.running
-        return count if self.__passthrough is None else count + len(self.__passthrough)
+        passthrough = self.__passthrough.producer
+        return count if passthrough is None else count + len(passthrough)
 
     def __bool__(self) -> bool:
         return True
@@ -597,11 +531,8 @@ class BlobProducer(_ProducerBase):
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials for all connections to Kafka; as stock."""
         self.__check_handle()
-        with self.__lock:
-            self.__inner.set_sasl_credentials(username, password)
-            self.__credentials = (username, password)
-            if self.__passthrough is not None:
-                self.__passthrough.set_sasl_credentials(username, password)
+        self.__inner.set_sasl_credentials(username, password)
+        self.__passthrough.set_sasl_credentials(username, password)
         self.__shared_admin.set_sasl_credentials(username, password)
         self.__directory.use_admin(self.__shared_admin.client)
 
@@ -612,15 +543,7 @@ class BlobProducer(_ProducerBase):
         `tx_bytes` and `rx_bytes` are Kafka's wire bytes, known with `statistics.interval.ms`.
         """
         self.__check_usable()
-        return self.__own_statistics()
-
-    def __own_statistics(self) -> dict[str, int]:
-        return {
-            **self.__pipeline.counters,
-            **self.__stores.totals(),
-            "tx_bytes": self.__statistics.tx_bytes,
-            "rx_bytes": self.__statistics.rx_bytes,
-        }
+        return self.__events.own_statistics(self.__pipeline)
 
     # --- transactions -------------------------------------------------------------------------
 

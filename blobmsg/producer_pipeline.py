@@ -5,7 +5,7 @@ the lock is held (so that two threads can't swap them), and lets the thread that
 them. Decides nothing about batches, order or memory.
 
 Threads: `record_step`, `record_path`, `serve`, `flush`, `purge` any; uploads by `Uploader`'s;
-topics are read by the one of `ProducerTopics`; the notifier thread alone calls the inner producer's
+topics are read by the one of `ProducerTopics`; `NotifierThread` alone calls the inner producer's
 `produce` (`Outbox`), `purge`, `flush`, `poll` and what `Transactions` wants of it.
 Lock order: `_core_lock` is the only lock; nothing is called out while it is held.
 """
@@ -13,12 +13,10 @@ Lock order: `_core_lock` is the only lock; nothing is called out while it is hel
 from __future__ import annotations
 
 import logging
-import queue
 import threading
-import time
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -26,15 +24,17 @@ from blobmsg.core.events import Notify, ProducerAction, ReadTopic, Report, Uploa
 from blobmsg.core.segments import SealedSegment, SegmentState
 from blobmsg.delivery_reports import DeliveryReports
 from blobmsg.format.codec import Codec
+from blobmsg.notifier_thread import NotifierThread
 from blobmsg.outbox import Outbox
 from blobmsg.producer_setup import create_producer_core
 from blobmsg.producer_topics import ProducedTopic, ProducerTopics, WaitingRecord
 from blobmsg.rare_log import RareLog
 from blobmsg.record_path import RecordPath
 from blobmsg.record_step import RecordStep
-from blobmsg.reentrant import CoreLock, Waiting, Wakeup, wait_done, wait_without
+from blobmsg.reentrant import CoreLock, Waiting, wait_without
 from blobmsg.store_watch import StoreWatch
 from blobmsg.thread_log import ThreadLog
+from blobmsg.time_limit import TimeLimit
 from blobmsg.upload_results import UploadResults
 from blobmsg.uploader import Uploader
 
@@ -50,41 +50,9 @@ if TYPE_CHECKING:
     from blobmsg.resources import Stores
     from blobmsg.topic_directory import TopicDirectory
 
-__all__ = ["InnerCall", "ProducerPipeline"]
+__all__ = ["ProducerPipeline"]
 
 logger = logging.getLogger("blobmsg.producer")
-
-# How long the notifier thread gives itself to Kafka before it looks for new work; it is a delay
-# only for what becomes ready while something else is in flight. It flushes and does not poll, for
-# nothing leaves otherwise: see `inner_config`.
-_FLUSH_SLICE_S: Final = 0.005
-# Longest sleep of an idle notifier thread: errors of the inner client wait so long; statistics half
-# of their interval, if that is less.
-_IDLE_S: Final = 0.2
-_LEAST_IDLE_S: Final = 0.01
-
-
-class InnerCall:
-    """A call that the notifier thread makes for `Transactions`.
-
-    Args:
-        name: Stock's name of it.
-        make: Makes it.
-
-    Attributes:
-        is_over: Whether it has ended.
-        failure: What it has raised.
-        is_heard: Whether whoever made it knows that.
-    """
-
-    __slots__ = ("failure", "is_heard", "is_over", "make", "name")
-
-    def __init__(self, name: str, make: Callable[[], object]) -> None:
-        self.name = name
-        self.make = make
-        self.is_over = False
-        self.failure: Exception | None = None
-        self.is_heard = False
 
 
 class ProducerPipeline:
@@ -104,8 +72,7 @@ class ProducerPipeline:
         waiting: None: for real threads, in real time.
 
     Attributes:
-        inner: For the notifier thread; gone once the pipeline has stopped.
-        inner_call: The last that `make` was given.
+        notifier_thread: Calls the inner producer.
         reports: What `poll`, `flush` and `close` tell the user.
         upload_results: Tells the core what came of uploads.
         log: For what the user should know.
@@ -127,16 +94,11 @@ class ProducerPipeline:
         make_uploader: Callable[..., Uploader] = Uploader,
         waiting: Waiting | None = None,
     ) -> None:
-        self.inner = inner
         self._clock = clock
         waiting = waiting or Waiting()
         self.monotonic_s = waiting.monotonic_s
         self._name = name
         self._core = create_producer_core(settings, view, producer_id)
-        self._idle_s = _IDLE_S
-        if view.statistics_interval_ms:
-            half_s = view.statistics_interval_ms / 2000
-            self._idle_s = min(_IDLE_S, max(_LEAST_IDLE_S, half_s))
         self._memory = self._core.memory
         self._core_lock = CoreLock()
         self._news = waiting.news  # of memory and reports
@@ -146,11 +108,8 @@ class ProducerPipeline:
         self._jobs = waiting.make_job_thread(self._run, f"{name}-sealer")
         # Handlers of log lines are the user's: they may wait for whom the sealer must not wait.
         self._log_lines = waiting.make_job_thread(self._run, f"{name}-log")
-        self._purges: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._is_stopping = False
-        self.inner_call: InnerCall | None = None  # the last one
         self._defect: KafkaError | None = None
-        self._fatal: KafkaError | None = None  # what the inner producer will never recover from
         self._acknowledged_silently = 0
         self.reports = DeliveryReports(only_errors=view.delivery_report_only_error)
         self.log = ThreadLog(logger, self.log_failed)
@@ -227,8 +186,22 @@ class ProducerPipeline:
             threads=settings.upload_threads,
             name=name,
         )
-        self._notifier_thread = threading.Thread(
-            target=self._run, args=(self._run_notifier,), name=f"{name}-notifier", daemon=True
+        self.notifier_thread = NotifierThread(
+            inner,
+            self._core,
+            self._producer_topics,
+            self._outbox,
+            self._store_watch,
+            self._uploader,
+            clock=clock,
+            waiting=waiting,
+            core_lock=self._core_lock,
+            statistics_interval_ms=view.statistics_interval_ms,
+            dispatch=self._dispatch,
+            run=self._run,
+            raise_defect=self._raise_defect,
+            raise_later=self.raise_later,
+            name=name,
         )
         self.record_step = RecordStep(
             self._producer_topics.keyed,
@@ -252,7 +225,7 @@ class ProducerPipeline:
         self._uploader.start()
         self._jobs.start()
         self._log_lines.start()
-        self._notifier_thread.start()
+        self.notifier_thread.start()
         self._producer_topics.start()
 
     # --- records in ---------------------------------------------------------------------------
@@ -266,7 +239,7 @@ class ProducerPipeline:
                 more.
         """
         self._raise_defect()
-        if self._fatal is not None:
+        if self.notifier_thread.fatal is not None:
             text = "Unable to produce message: Local: Fatal error"
             raise KafkaException(KafkaError(KafkaError._FATAL, text))
         if not self._producer_topics.is_open:
@@ -413,64 +386,9 @@ class ProducerPipeline:
             self.log.critical("%s: a thread ended by a defect", self._name)
             self.thread_failed(error)
 
-    def _run_notifier(self) -> None:
-        while not self._is_stopping:
-            wait_s = self.notify()
-            if wait_s is not None:
-                self._wake.wait(wait_s)
-                self._serve_inner(self.inner.poll, 0)
-
-    def notify(self) -> float | None:
-        """One round of the notifier thread.
-
-        Returns:
-            For how many seconds there is nothing to do; None: the inner producer has something.
-        """
-        while not self._purges.empty():  # nobody else takes them
-            self._purges.get()()
-        self._make_inner_call()
-        with self._core_lock:
-            now_ms = self._clock.now_ms()
-            is_more_overdue = self._producer_topics.time_out_waiting(now_ms)
-            self._dispatch(self._core.tick(now_ms, self._clock.timestamp_ms()))
-            due_ms = self._core.next_tick_ms(now_ms)
-        self._store_watch.look(now_ms)
-        if not self._outbox.send():
-            self._serve_inner(self.inner.flush, _FLUSH_SLICE_S)
-        wait_s = self._idle_s if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
-        if self._outbox.in_flight:
-            self._serve_inner(self.inner.flush, max(0.001, min(_FLUSH_SLICE_S, wait_s)))
-        elif self._outbox.is_empty and self._purges.empty():
-            return 0.0 if is_more_overdue else min(self._idle_s, wait_s)
-        return None
-
     def read_topics(self) -> float:
         """See `ProducerTopics.read_due`."""
         return self._producer_topics.read_due()
-
-    def _serve_inner(self, serve: Callable[[float], int], timeout_s: float) -> None:
-        try:
-            serve(timeout_s)
-        except KafkaException as failure:
-            if not self._note_if_fatal(failure):
-                raise
-
-    def _note_if_fatal(self, failure: Exception) -> bool:
-        """Have nothing more sent where the inner producer is done for, fenced for example.
-
-        Returns:
-            Whether it is.
-        """
-        error = failure.args[0] if isinstance(failure, KafkaException) else None
-        if not isinstance(error, KafkaError) or not error.fatal():
-            return False
-        if self._fatal is None:
-            self._fatal = error
-            with self._core_lock.lock:
-                self._producer_topics.shut()
-            self._purge(in_queue=True, in_flight=True)
-            self.raise_later(failure)  # once, as stock; the other calls raise it from here on
-        return True
 
     # --- reports and waiting --------------------------------------------------------------------
 
@@ -563,41 +481,10 @@ class ProducerPipeline:
         return bool(self._core.batcher.filling_lanes()) or self._producer_topics.has_waiting
 
     def purge(self, *, in_queue: bool, in_flight: bool, waits: bool) -> None:
-        """Drop records; their reports come as always.
-
-        Args:
-            in_queue: Those that no broker was sent; an object under way is not called back.
-            in_flight: Those that a broker was sent and that it has not answered.
-            waits: Until it is done; the reports have to be served all the same.
-        """
-        self._raise_defect()
-        done = Wakeup()
-
-        def purge() -> None:
-            self._purge(in_queue=in_queue, in_flight=in_flight)
-            done.set()
-
-        self._purges.put(purge)
-        self._wake.set()
-        if waits and not self.is_own_thread():
-            wait_without(self._core_lock.lock, partial(wait_done, done, self._notifier_thread))
-
-    def _purge(self, *, in_queue: bool, in_flight: bool) -> None:
-        """On the notifier thread: nothing is handed over meanwhile."""
-        if in_queue:
-            self.purge_queued()
-        self.inner.purge(in_queue=in_queue, in_flight=in_flight)
-
-    def purge_queued(self) -> None:
-        """Fail what the inner producer was not given. On the notifier thread."""
-        error = KafkaError(KafkaError._PURGE_QUEUE)
-        with self._core_lock:
-            self._producer_topics.purge(error)
-            now_ms, wall_ms = self._clock.now_ms(), self._clock.timestamp_ms()
-            self._dispatch(self._core.purge(error, now_ms, wall_ms))
-            self._news.tell()
-        self._outbox.purge(error)
-        self._uploader.replace_hanging_threads()
+        """See `NotifierThread.purge`; a thread of ours never waits."""
+        self.notifier_thread.purge(
+            in_queue=in_queue, in_flight=in_flight, waits=waits and not self.is_own_thread()
+        )
 
     # --- for `Transactions` ---------------------------------------------------------------------
 
@@ -606,64 +493,10 @@ class ProducerPipeline:
         """The current one; changed by `decide` alone."""
         return self._core.transaction
 
-    def make(self, call: InnerCall) -> None:
-        """Have the notifier thread make a call; the one before it is over."""
-        self.inner_call = call  # in one step, whatever interrupts: the thread looks by itself
-        self._wake.set()
-
-    def _make_inner_call(self) -> None:
-        call = self.inner_call
-        if call is None or call.is_over:
-            return
-        try:
-            call.make()
-        except Exception as failure:  # noqa: BLE001  (whoever waits raises it)
-            self._note_if_fatal(failure)
-            call.failure = failure
-        call.is_over = True
-        self._news.tell()
-
-    def wait_for(
-        self, call: InnerCall, timeout_s: float, meanwhile: Callable[[], None] = lambda: None
-    ) -> bool:
-        """Wait until a call is over; whether it is.
-
-        Args:
-            call: The last one.
-            timeout_s: At most so long; negative: no limit.
-            meanwhile: Called whenever something has changed.
-
-        Raises:
-            RuntimeError: Nobody makes it any more, for the producer has been closed.
-        """
-        deadline = None if timeout_s < 0 else self.monotonic_s() + timeout_s
-        with self._news.listening() as news:
-            while not call.is_over:
-                rest_s = _IDLE_S if deadline is None else deadline - self.monotonic_s()
-                if rest_s <= 0:
-                    return False
-                if self._has_notifier_ended() and not call.is_over:
-                    self._raise_defect()
-                    raise RuntimeError("Producer has been closed")
-                meanwhile()
-                if not call.is_over:
-                    wait_without(self._core_lock.lock, partial(news.wait, min(rest_s, _IDLE_S)))
-        return True
-
-    def _has_notifier_ended(self) -> bool:
-        thread = self._notifier_thread  # never begun in a simulation, where rounds are events
-        return thread.ident is not None and not thread.is_alive()
-
     def wait_for_news(self, timeout_s: float) -> None:
         """Wait for anything to change, at most so long."""
         with self._news.listening() as news:
             wait_without(self._core_lock.lock, partial(news.wait, timeout_s))
-
-    def await_answers(self, timeout_s: float) -> None:
-        """Let Kafka answer what it was sent. On the notifier thread."""
-        deadline = self.monotonic_s() + timeout_s
-        while self._outbox.in_flight and self.monotonic_s() < deadline:
-            self._serve_inner(self.inner.flush, _FLUSH_SLICE_S)
 
     def decide(self, decision: Callable[[ProducerCore, ProducerTopics], None]) -> None:
         """Have something decided by the core, on a thread of ours, and wait until it is."""
@@ -675,16 +508,11 @@ class ProducerPipeline:
             decision(self._core, self._producer_topics)
             self._news.tell()
 
-    @property
-    def is_fatal(self) -> bool:
-        """Whether the inner producer is done for, fenced for example."""
-        return self._fatal is not None
-
     def raise_fatal(self) -> None:
         """Raise what makes this producer useless, if anything has."""
         self._raise_defect()
-        if self._fatal is not None:
-            raise KafkaException(self._fatal)
+        if self.notifier_thread.fatal is not None:
+            raise KafkaException(self.notifier_thread.fatal)
 
     def _raise_defect(self) -> None:
         if self._defect is not None:
@@ -731,20 +559,18 @@ class ProducerPipeline:
         Lets go of the inner producer: its threads and connections end with its last reference.
         """
         self._is_stopping = True
-        self._wake.set()
+        self.notifier_thread.stop()
         self._jobs.stop()
         self._log_lines.stop()
         self._producer_topics.stop()
         self._uploader.stop()
         if self.is_own_thread():
             return
-        deadline = time.monotonic() + timeout_s
-        self._notifier_thread.join(max(0.0, deadline - time.monotonic()))
-        self._jobs.join(max(0.0, deadline - time.monotonic()))
-        self._producer_topics.join(max(0.0, deadline - time.monotonic()))
-        self._uploader.join(max(0.0, deadline - time.monotonic()))
-        if not self._notifier_thread.is_alive():
-            del self.inner, self._outbox.inner
+        limit = TimeLimit(timeout_s)
+        self._jobs.join(limit.rest_s())
+        self._producer_topics.join(limit.rest_s())
+        self._uploader.join(limit.rest_s())
+        self.notifier_thread.join(limit.rest_s())
 
 
 def _raise(failure: Exception) -> NoReturn:

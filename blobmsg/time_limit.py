@@ -32,6 +32,10 @@ class TimeLimit:
         """What is left, in seconds; negative: no limit."""
         return -1.0 if self._deadline is None else max(0.0, self._deadline - self._monotonic_s())
 
+    def slice_s(self, most_s: float) -> float:
+        """What is left, but at most so many seconds: to look at something now and then."""
+        return most_s if self._deadline is None else min(most_s, self.rest_s())
+
     @property
     def is_over(self) -> bool:
         """Whether nothing is left."""

@@ -294,8 +294,7 @@ class AIOBlobProducer:
             if limit.is_over:
                 break
             self._news.clear()
-            rest_s = limit.rest_s()
-            await self._hear(_SERVE_S if rest_s < 0 else min(rest_s, _SERVE_S))
+            await self._hear(limit.slice_s(_SERVE_S))
         served, self._served = self._served, 0
         return served
 

@@ -164,7 +164,7 @@ class ProducerProcess(Process):
     def _round(self, planned_ms: int) -> None:
         if planned_ms != self._planned_ms or self._is_calling:
             return  # an earlier one was planned meanwhile
-        call = self.pipeline.inner_call
+        call = self.pipeline.notifier_thread.inner_call
         if call is None or call.is_over:
             self._notify()
         else:
@@ -173,7 +173,7 @@ class ProducerProcess(Process):
 
     def _notify(self) -> None:
         self._planned_ms = None
-        wait_s = self.pipeline.notify()
+        wait_s = self.pipeline.notifier_thread.do_round()
         if self._is_calling:
             self._is_calling = False
             self._planned_ms = None  # what was planned meanwhile has not come

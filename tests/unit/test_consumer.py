@@ -231,7 +231,7 @@ def test_automatic_commits_that_fail_later_are_logged_unless_the_user_hears_of_t
     conf: dict[str, Any] = {"on_commit": lambda *arguments: heard.append(arguments)}
     consumer = unconnected(**(conf if hears else {}))
 
-    private(consumer, "on_commit")(error, [])
+    private(consumer, "events").on_commit(error, [])
 
     consumer.close()
     assert heard == ([(error, [])] if hears else [])

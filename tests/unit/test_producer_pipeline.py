@@ -144,7 +144,7 @@ def test_a_topic_that_records_wait_for_is_asked_about_each_second_however_long_k
             pipeline.read_topics()
             if directory.reads > reads:
                 found.append(passed_ms)
-            pipeline.notify()
+            pipeline.notifier_thread.do_round()
             clock.advance(100)
         return found
 

@@ -157,7 +157,7 @@ def test_close_asks_kafka_to_abort_though_a_callback_interrupts_it(
 ) -> None:
     producer = _delivered(make_producer(blobmsg_batch_interval_ms=60_000))
     asked: list[str] = []
-    inner = private(producer, "pipeline").inner
+    inner = private(producer, "pipeline").notifier_thread.inner
 
     class Watched:
         def __getattr__(self, name: str) -> Any:
@@ -165,7 +165,7 @@ def test_close_asks_kafka_to_abort_though_a_callback_interrupts_it(
                 asked.append(name)
             return getattr(inner, name)
 
-    private(producer, "pipeline").inner = Watched()
+    private(producer, "pipeline").notifier_thread.inner = Watched()
 
     producer.produce("topic", b"value", on_delivery=_interrupt)
     with contextlib.suppress(KeyboardInterrupt):
@@ -309,10 +309,10 @@ def _committing(producer: BlobProducer) -> tuple[threading.Thread, list[BaseExce
 
     thread = threading.Thread(target=commit, daemon=True)
     thread.start()
-    pipeline = private(producer, "pipeline")
+    notifier = private(producer, "pipeline").notifier_thread
 
     def is_asked() -> bool:
-        call = pipeline.inner_call
+        call = notifier.inner_call
         return call is not None and call.name == "commit_transaction"
 
     wait_until(is_asked, "the inner producer is asked to commit")
@@ -386,15 +386,15 @@ def test_a_commit_that_ends_just_when_its_time_is_over_is_not_made_again(
 ) -> None:
     producer = _delivered(make_producer())
     brokers.answer_after(400)
-    pipeline = private(producer, "pipeline")
-    wait_for = pipeline.wait_for
+    notifier = private(producer, "pipeline").notifier_thread
+    wait_for = notifier.wait_for
 
     def too_late(*arguments: Any) -> bool:
         assert wait_for(*arguments)
         monkeypatch.undo()
         return False
 
-    monkeypatch.setattr(pipeline, "wait_for", too_late)
+    monkeypatch.setattr(notifier, "wait_for", too_late)
     error = _error_of(partial(producer.commit_transaction, _WAIT_S))
     producer.commit_transaction(_WAIT_S)
     producer.begin_transaction()

@@ -1,0 +1,68 @@
+"""The stock producer of topics that do not use the store."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import confluent_kafka
+
+__all__ = ["Passthrough"]
+
+
+class Passthrough:
+    """A stock producer with the user's own settings, made when the first record needs it.
+
+    Args:
+        make: Makes it.
+
+    Attributes:
+        producer: None: nobody has needed it.
+
+    Threads: any.
+    """
+
+    def __init__(self, make: Callable[[], confluent_kafka.Producer]) -> None:
+        self._make = make
+        # Guards the attributes below; reentrant for the sake of signal handlers.
+        self._lock = threading.RLock()
+        self._credentials: tuple[str, str] | None = None
+        self.producer: confluent_kafka.Producer | None = None
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        callback: Callable[..., Any] | None,
+        timestamp: int,
+        headers: Any,
+    ) -> None:
+        """As stock's."""
+        arguments: dict[str, Any] = {"partition": partition, "timestamp": timestamp}
+        if callback is not None:
+            arguments["on_delivery"] = callback
+        if headers is not None:
+            arguments["headers"] = headers
+        self._made().produce(topic, value, key, **arguments)
+
+    def _made(self) -> confluent_kafka.Producer:
+        with self._lock:
+            if self.producer is None:
+                made = self._make()
+                if self._credentials is not None:
+                    made.set_sasl_credentials(*self._credentials)
+                if self.producer is None:  # nor has a signal handler made one
+                    self.producer = made
+            return self.producer
+
+    def set_sasl_credentials(self, username: str, password: str) -> None:
+        """New credentials, also for a producer that is made later."""
+        with self._lock:
+            self._credentials = (username, password)
+            if self.producer is not None:
+                self.producer.set_sasl_credentials(username, password)
