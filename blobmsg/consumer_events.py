@@ -25,7 +25,7 @@ __all__ = ["ConsumerEvents"]
 
 
 class ConsumerEvents:
-    """The callbacks of the inner consumer, which keep nothing alive.
+    """The callbacks of the inner consumer, which know it weakly: its client holds it.
 
     Args:
         user: The user's.

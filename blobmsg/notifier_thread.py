@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["InnerCall", "NotifierThread"]
 
-# How long it gives itself to Kafka before it looks for new work; it is a delay only for what
-# becomes ready while something else is in flight. It flushes and does not poll, for nothing leaves
-# otherwise: see `inner_config`.
+# How long the thread gives itself to Kafka before it looks for new work; it is a delay only for
+# what becomes ready while something else is in flight. It flushes and does not poll, for nothing
+# leaves otherwise: see `inner_config`.
 _FLUSH_SLICE_S: Final = 0.005
 # Longest sleep when idle: errors of the inner client wait so long; statistics half of their
 # interval, if that is less.
@@ -90,7 +90,8 @@ class NotifierThread:
         inner_call: The last that `make` was given.
         fatal: What the inner producer will never recover from; None: nothing.
 
-    Threads: `start`, `stop`, `join`, `purge`, `make`, `wait_for` any; all else this one.
+    Threads: `start`, `stop`, `join`, `purge`, `make`, `wait_for`, looking at attributes, and on
+    `inner` what asks no broker: any; all else this one.
     """
 
     def __init__(
@@ -187,7 +188,7 @@ class NotifierThread:
         return None
 
     def await_answers(self, timeout_s: float) -> None:
-        """Let Kafka answer what it was sent."""
+        """Let Kafka answer what it was sent, at most so long; negative: no limit."""
         limit = TimeLimit(timeout_s, self._monotonic_s)
         while self._outbox.in_flight and not limit.is_over:
             self._serve_inner(self.inner.flush, _FLUSH_SLICE_S)
@@ -224,7 +225,8 @@ class NotifierThread:
         Args:
             in_queue: Those that no broker was sent; an object under way is not called back.
             in_flight: Those that a broker was sent and that it has not answered.
-            waits: Until it is done; the reports have to be served all the same.
+            waits: Until it is done, so not on a thread of the producer's; the reports have to be
+                served all the same.
         """
         self._raise_defect()
         done = Wakeup()

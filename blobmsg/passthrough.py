@@ -1,4 +1,4 @@
-"""The stock producer of topics that do not use the store."""
+"""The stock producer of topics that do not use the store, unless there are transactions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Passthrough:
         make: Makes it.
 
     Attributes:
-        producer: None: nobody has needed it.
+        producer: None: nobody has needed it, or the client is closed.
 
     Threads: any.
     """
 
     def __init__(self, make: Callable[[], confluent_kafka.Producer]) -> None:
         self._make = make
-        # Guards the attributes below; reentrant for the sake of signal handlers.
+        # Held while one is made, or told; reentrant for the sake of signal handlers.
         self._lock = threading.RLock()
         self._credentials: tuple[str, str] | None = None
         self.producer: confluent_kafka.Producer | None = None

@@ -142,7 +142,7 @@ class BlobProducer(_ProducerBase):
         events = ProducerEvents(callbacks, self.__stores)
         self.__events = events
         inner_conf = inner_producer_config(kafka_conf, settings, view)
-        self.__inner = _StockProducer({**inner_conf, **events.for_notifications()})
+        self.__inner = _StockProducer({**inner_conf, **events.for_inner()})
         plain_conf = {**plain_producer_config(kafka_conf), **events.for_passthrough()}
         self.__passthrough = Passthrough(lambda: _StockProducer(plain_conf))
         if settings.store_url is not None:
@@ -385,7 +385,7 @@ class BlobProducer(_ProducerBase):
         while True:
             served = passthrough.poll(0)
             served += self.__pipeline.serve(0 if served else limit.slice_s(_LOOK_S))
-            if served or limit.is_over:
+            if served or limit.is_over or self.__unusable is not None:  # closed by another thread
                 return served
 
     def flush(self, timeout: float = -1) -> int:

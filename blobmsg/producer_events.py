@@ -1,7 +1,8 @@
 """What a BlobProducer's inner producers report: errors, statistics, throttling, log lines.
 
-It comes in our threads. Nothing of the user's runs there: callbacks are queued for `poll`, and a
-log handler that raises is heard of there, too.
+It comes in the notifier thread, and from the producer of other topics in the user's `poll`. The
+user's callbacks are queued for `poll`; only the log handler runs at once, and what it raises comes
+out of `poll`, too.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["ProducerEvents"]
 
 
 class ProducerEvents:
-    """The callbacks of the inner producers, which keep nothing alive.
+    """The callbacks of the inner producers, which know it weakly: its client holds it.
 
     Args:
         user: The user's.
@@ -47,8 +48,8 @@ class ProducerEvents:
         """Nobody hears any more."""
         self._pipeline = None
 
-    def for_notifications(self) -> dict[str, Any]:
-        """Settings of the inner producer of batches."""
+    def for_inner(self) -> dict[str, Any]:
+        """Settings of the inner producer."""
         callbacks: dict[str, Any] = {
             "stats_cb": weakly(self._on_statistics),
             "error_cb": weakly(self.on_error),
@@ -65,7 +66,7 @@ class ProducerEvents:
 
         Its wire bytes are none of ours; the user hears of its statistics all the same.
         """
-        callbacks = {**self.for_notifications(), "stats_cb": weakly(self._queue_statistics)}
+        callbacks = {**self.for_inner(), "stats_cb": weakly(self._queue_statistics)}
         if self._user.on_delivery is not None:
             callbacks["on_delivery"] = self._user.on_delivery
         return callbacks
@@ -81,14 +82,14 @@ class ProducerEvents:
 
     def on_error(self, error: KafkaError) -> None:
         """Something is wrong with Kafka, or with the store."""
-        if error.name() == "_ALL_BROKERS_DOWN" and self._pipeline is not None:
-            self._pipeline.all_brokers_down()
+        if error.name() == "_ALL_BROKERS_DOWN" and (pipeline := self._pipeline) is not None:
+            pipeline.all_brokers_down()
         self._queue(self._user.error_cb, error)
 
     def on_log_failure(self, error: Exception) -> None:
         """The user's log handler has raised."""
-        if self._pipeline is not None:
-            self._pipeline.log_failed(error)
+        if (pipeline := self._pipeline) is not None:
+            pipeline.log_failed(error)
 
     def _on_throttle(self, event: object) -> None:
         self._queue(self._user.throttle_cb, event)

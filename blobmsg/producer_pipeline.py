@@ -132,7 +132,7 @@ class ProducerPipeline:
             ),
             0,
         )
-        self._store_watch = StoreWatch(
+        store_watch = StoreWatch(
             self._core,
             stores,
             on_store_error=on_store_error,
@@ -191,7 +191,7 @@ class ProducerPipeline:
             self._core,
             self._producer_topics,
             self._outbox,
-            self._store_watch,
+            store_watch,
             self._uploader,
             clock=clock,
             waiting=waiting,
@@ -413,25 +413,29 @@ class ProducerPipeline:
     def serve(self, timeout_s: float) -> int:
         """Run due callbacks; wait for the first one at most `timeout_s` (negative: no limit).
 
+        Ends, as `flush` does, when another thread stops the pipeline.
+
         Returns:
             Events served; records without a callback that were acknowledged count too.
         """
         if self.is_own_thread():
             return 0
-        deadline = None if timeout_s < 0 else self.monotonic_s() + timeout_s
+        served = self._serve_due()
+        if served or not timeout_s:
+            return served
+        limit = TimeLimit(timeout_s, self.monotonic_s)
         with self._news.listening() as news:
-            while True:
-                served = self._serve_reports()
-                with self._core_lock.lock:
-                    served += self._acknowledged_silently
-                    self._acknowledged_silently = 0
-                    self._raise_defect()
-                if served:
-                    return served
-                remaining = None if deadline is None else deadline - self.monotonic_s()
-                if remaining is not None and remaining <= 0:
-                    return 0
-                wait_without(self._core_lock.lock, partial(news.wait, remaining))
+            while not (served := self._serve_due()) and not limit.is_over and not self._is_stopping:
+                wait_without(self._core_lock.lock, partial(news.wait, limit.patience_s()))
+        return served
+
+    def _serve_due(self) -> int:
+        served = self._serve_reports()
+        with self._core_lock.lock:
+            served += self._acknowledged_silently
+            self._acknowledged_silently = 0
+            self._raise_defect()
+        return served
 
     def _serve_reports(self) -> int:
         try:
@@ -453,7 +457,7 @@ class ProducerPipeline:
         if self.is_own_thread():
             self._request_seal()
             return self.undelivered
-        deadline = None if timeout_s < 0 else self.monotonic_s() + timeout_s
+        limit = TimeLimit(timeout_s, self.monotonic_s)
         is_first = True
         with self._news.listening() as news:
             while True:
@@ -472,10 +476,9 @@ class ProducerPipeline:
                     if is_first or (is_settled and self._has_unsealed()):
                         is_first = False
                         self._request_seal()
-                remaining_s = None if deadline is None else deadline - self.monotonic_s()
-                if remaining_s is not None and remaining_s <= 0:
+                if limit.is_over or self._is_stopping:
                     return remaining
-                wait_without(self._core_lock.lock, partial(news.wait, remaining_s))
+                wait_without(self._core_lock.lock, partial(news.wait, limit.patience_s()))
 
     def _has_unsealed(self) -> bool:
         return bool(self._core.batcher.filling_lanes()) or self._producer_topics.has_waiting
@@ -559,6 +562,7 @@ class ProducerPipeline:
         Lets go of the inner producer: its threads and connections end with its last reference.
         """
         self._is_stopping = True
+        self._news.tell()
         self.notifier_thread.stop()
         self._jobs.stop()
         self._log_lines.stop()

@@ -16,7 +16,8 @@ class TimeLimit:
     """The time of one call.
 
     Args:
-        timeout_s: Seconds from now on; negative: no limit.
+        timeout_s: Seconds from now on; negative, or no number (NaN), which stock takes for that: no
+            limit.
         monotonic_s: Time.
 
     Threads: any.
@@ -26,11 +27,15 @@ class TimeLimit:
 
     def __init__(self, timeout_s: float, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._monotonic_s = monotonic_s
-        self._deadline = None if timeout_s < 0 else monotonic_s() + timeout_s
+        self._deadline = monotonic_s() + timeout_s if timeout_s >= 0 else None
 
     def rest_s(self) -> float:
         """What is left, in seconds; negative: no limit."""
         return -1.0 if self._deadline is None else max(0.0, self._deadline - self._monotonic_s())
+
+    def patience_s(self) -> float | None:
+        """What is left, as locks and events take it; None: no limit."""
+        return None if self._deadline is None else self.rest_s()
 
     def slice_s(self, most_s: float) -> float:
         """What is left, but at most so many seconds: to look at something now and then."""

@@ -83,7 +83,7 @@ class Transactions:
 
     def __init__(self, pipeline: ProducerPipeline, clock: Clock, timeout_s: float) -> None:
         self._pipeline = pipeline
-        self._notifier = pipeline.notifier_thread
+        self._notifier_thread = pipeline.notifier_thread
         self._clock = clock
         self._timeout_s = timeout_s
         self._doing: tuple[str, int] | None = None  # which call, in which thread
@@ -130,7 +130,7 @@ class Transactions:
         limit = self._limit_of(timeout_s)
         while self._is_doing_elsewhere() and not limit.is_over:
             self._pipeline.wait_for_news(limit.slice_s(_LOOK_S))
-        is_fatal = self._notifier.fatal is not None
+        is_fatal = self._notifier_thread.fatal is not None
         if self._state is TransactionState.CLOSED or is_fatal or self._doing:
             return
         resumes = self._state is TransactionState.ENDING
@@ -172,11 +172,11 @@ class Transactions:
 
     def _init(self, limit: TimeLimit) -> None:
         if not self._has_ended(_INIT, limit):
-            self._call(_INIT, self._notifier.inner.init_transactions, limit)
+            self._call(_INIT, self._notifier_thread.inner.init_transactions, limit)
 
     def _begin(self) -> None:
         self._has_ended(_BEGIN, self._limit_of(self._timeout_s))
-        self._notifier.inner.begin_transaction()  # decides by itself, asks no broker
+        self._notifier_thread.inner.begin_transaction()  # decides by itself, asks no broker
         self._pipeline.decide(decide_begin)
 
     def _send_offsets(
@@ -187,7 +187,8 @@ class Transactions:
         def send(patience_s: float) -> None:
             if partitions:
                 self._pipeline.decide_here(partial(decide_hand_over, self._clock.now_ms()))
-            self._notifier.inner.send_offsets_to_transaction(partitions, group_metadata, patience_s)
+            inner = self._notifier_thread.inner
+            inner.send_offsets_to_transaction(partitions, group_metadata, patience_s)
 
         self._call(_SEND_OFFSETS, send, limit)
 
@@ -206,7 +207,7 @@ class Transactions:
     def _commit_inner(self, patience_s: float) -> None:
         self._pipeline.decide_here(decide_end)
         try:
-            self._notifier.inner.commit_transaction(patience_s)
+            self._notifier_thread.inner.commit_transaction(patience_s)
         except KafkaException as failure:
             if failure.args[0].txn_requires_abort():
                 self._pipeline.decide_here(decide_failed)
@@ -235,11 +236,11 @@ class Transactions:
         limit = self._limit_of(patience_s)
         if self._state in (*_DELIVERING, TransactionState.ABORTING):
             self._pipeline.decide_here(decide_drop)
-            self._notifier.purge_queued()
+            self._notifier_thread.purge_queued()
             # What Kafka was sent may be answered first: librdkafka 2.16 sometimes ends in a fatal
             # INVALID_TXN_STATE when it aborts while a partition is being added.
-            self._notifier.await_answers(limit.rest_s())
-        self._notifier.inner.abort_transaction(limit.rest_s())
+            self._notifier_thread.await_answers(limit.rest_s())
+        self._notifier_thread.inner.abort_transaction(limit.rest_s())
         self._pipeline.decide_here(decide_ended)
 
     # --- delivering ---------------------------------------------------------------------------
@@ -270,7 +271,7 @@ class Transactions:
     def _requires_abort(self) -> KafkaException:
         """Why a transaction can't be committed: the inner producer's reason, else ours."""
         try:
-            self._notifier.inner.begin_transaction()  # in a transaction it can but refuse
+            self._notifier_thread.inner.begin_transaction()  # in a transaction it can but refuse
         except KafkaException as refusal:
             if refusal.args[0].txn_requires_abort() or refusal.args[0].fatal():
                 return refusal
@@ -299,12 +300,12 @@ class Transactions:
 
         def attempt(patience_s: float) -> None:
             made = InnerCall(name, partial(call, patience_s))
-            self._notifier.make(made)
+            self._notifier_thread.make(made)
             # Not without an end: librdkafka's send_offsets_to_transaction does not keep its time
             # while the group's coordinator is away (its issue 5456).
             rest_s = limit.rest_s()
             patience_s = rest_s if rest_s < 0 else rest_s + _GRACE_S
-            if not self._notifier.wait_for(made, patience_s, meanwhile):
+            if not self._notifier_thread.wait_for(made, patience_s, meanwhile):
                 raise _still_waiting()
             made.is_heard = True
             if made.failure is not None:
@@ -313,7 +314,7 @@ class Transactions:
         def is_no_answer(error: KafkaError) -> bool:
             # One call at a time: what still runs is left alone, and waited for by the next call. So
             # is what has ended since, or it would be made twice.
-            made = self._notifier.inner_call
+            made = self._notifier_thread.inner_call
             return error.retriable() and made is not None and made.is_heard
 
         now_s = self._pipeline.monotonic_s
@@ -330,10 +331,10 @@ class Transactions:
         Raises:
             KafkaException: It was this one, and has failed; or the time is over.
         """
-        made = self._notifier.inner_call
+        made = self._notifier_thread.inner_call
         if made is None or made.is_heard:
             return False
-        if not self._notifier.wait_for(made, limit.rest_s(), meanwhile):
+        if not self._notifier_thread.wait_for(made, limit.rest_s(), meanwhile):
             raise _still_waiting()
         made.is_heard = True
         if made.name != name or name not in _RESUMABLE:

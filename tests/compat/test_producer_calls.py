@@ -380,6 +380,21 @@ def _living_clients() -> set[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="not Linux")
+def test_a_poll_without_a_limit_ends_when_another_thread_closes_the_producer(both: Both) -> None:
+    def case(side: Side) -> Any:
+        producer = side.producer()
+        served: list[int] = []
+        thread = threading.Thread(target=lambda: served.append(producer.poll(-1)), daemon=True)
+        thread.start()
+        thread.join(0.3)
+        is_waiting = thread.is_alive()
+        producer.close()
+        thread.join(10)
+        return is_waiting, served
+
+    assert both.agree(case) == (True, [0])
+
+
 def test_close_ends_threads_and_connections_though_the_producer_lives_on(both: Both) -> None:
     def case(side: Side) -> Any:
         topic = side.topic()

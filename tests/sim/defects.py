@@ -202,7 +202,7 @@ DEFECTS = (
     LineDefect(
         "positions don't go with their transaction",
         "transactions.py",
-        "            self._pipeline.inner.send_offsets_to_transaction(partitions, group_metadata, patience_s)\n",
+        "            inner.send_offsets_to_transaction(partitions, group_metadata, patience_s)\n",
         "            del patience_s\n",
     ),
 )

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.defects import DEFECTS as LINE_DEFECTS
+from tests.sim.defects import LineDefect
 from tools import planted
 from tools.planted import Defect, Outcome, PlantedError
 
@@ -34,6 +36,12 @@ def test_every_patch_applies_and_touches_the_library_alone(defect: Defect) -> No
     files = re.findall(r"^\+\+\+ b/(\S+)", defect.path.read_text(), re.MULTILINE)
     assert files
     assert all(name.startswith("blobmsg/") for name in files)
+
+
+@pytest.mark.parametrize("defect", LINE_DEFECTS, ids=lambda defect: defect.name)
+def test_the_code_of_every_simulated_defect_is_as_it_was(defect: LineDefect) -> None:
+    code = (planted.TOP / "blobmsg" / defect.file).read_text()
+    assert code.count(defect.before) == 1
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)

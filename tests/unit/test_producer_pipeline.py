@@ -94,7 +94,8 @@ def start() -> Iterator[Callable[..., ProducerPipeline]]:
 
     yield start
     for pipeline in made:
-        pipeline.stop(2.0)
+        if not pipeline._is_stopping:
+            pipeline.stop(2.0)
 
 
 def append(pipeline: ProducerPipeline, value: bytes, callback: Callable[..., Any] | None) -> None:
@@ -270,6 +271,26 @@ def test_a_defect_in_a_thread_stops_the_producer_from_taking_more(
     with pytest.raises(Exception, match="a defect") as caught:
         append(pipeline, b"v", None)
     assert caught.value.args[0].fatal()
+
+
+@pytest.mark.parametrize(("wait", "result"), [("serve", 0), ("flush", 1)])
+def test_who_waits_without_a_limit_waits_no_more_when_another_thread_stops_the_pipeline(
+    start: Callable[..., ProducerPipeline], wait: str, result: int
+) -> None:
+    pipeline = start(Kafka(is_full=True), **{"blobmsg.route": "plain", "message.timeout.ms": 0})
+    append(pipeline, b"v", None)
+    results: list[int] = []
+
+    def waits() -> None:
+        results.append(getattr(pipeline, wait)(-1))
+
+    thread = threading.Thread(target=waits, daemon=True)
+    thread.start()
+    wait_until(lambda: bool(pipeline._news._listening), "it waits")
+    pipeline.stop(2.0)
+    thread.join(10)
+
+    assert results == [result]
 
 
 # --- a topic that is not known yet ----------------------------------------------------------------

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from blobmsg.time_limit import TimeLimit
 
 
@@ -25,10 +27,22 @@ def test_a_call_that_may_not_wait_is_over_at_once() -> None:
     assert TimeLimit(0).is_over
 
 
-def test_without_a_limit_it_is_never_over() -> None:
+@pytest.mark.parametrize("timeout_s", [-0.1, float("nan")])
+def test_without_a_limit_it_is_never_over(timeout_s: float) -> None:
     time = _Time()
-    limit = TimeLimit(-0.1, time)
+    limit = TimeLimit(timeout_s, time)
     time.now_s += 1e9
 
     assert limit.rest_s() < 0
+    assert limit.patience_s() is None
+    assert limit.slice_s(3) == 3
     assert not limit.is_over
+
+
+def test_a_slice_is_no_longer_than_what_is_left() -> None:
+    time = _Time()
+    limit = TimeLimit(2.5, time)
+    assert (limit.slice_s(1), limit.slice_s(3)) == (1, 2.5)
+
+    time.now_s += 2
+    assert (limit.slice_s(1), limit.patience_s()) == (0.5, 0.5)
