@@ -12,9 +12,12 @@ ARGS ?=
 # Of make chaos; without a seed by chance.
 MINUTES ?= 10
 SEED ?=
-# Processes that test side by side, each with servers of its own (3 GiB); 0: all in one, as on
-# servers that the environment names: tests break them and heal them.
-JOBS ?= $(if $(BLOBMSG_DEV_STACK)$(BLOBMSG_DEV_BOOTSTRAP),0,2)
+# Processes side by side. Tests mostly wait for servers, of which each process has its own (3 GiB); on
+# servers that the environment names all are in one, for tests break them and heal them. A simulation
+# takes a core.
+JOBS ?=
+TEST_JOBS := $(or $(JOBS),$(if $(BLOBMSG_DEV_STACK)$(BLOBMSG_DEV_BOOTSTRAP),0,3))
+SIM_JOBS := $(or $(JOBS),2)
 
 # In CI a missing tool is an error; elsewhere the tests that need it are skipped by name.
 IF_POSSIBLE := $(if $(filter 1 true yes,$(CI)),,--if-possible)
@@ -65,7 +68,7 @@ frameworks: $(STAMP) # the environments of tests/frameworks, each with the packa
 	@tools/timed frameworks $(BIN)/python -m tests.helpers.framework_environment $(IF_POSSIBLE)
 
 # In the order of tests/conftest.py: xdist would put files of few tests last, which are the longest ones.
-SIDE_BY_SIDE := -n $(JOBS) --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 test: $(STAMP) parts frameworks ## everything, on real Kafka and S3
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(ARGS)
@@ -97,7 +100,7 @@ chaos: $(STAMP) parts ## hurt clients, brokers and store by a seeded schedule (M
 # SEEDS=100000 JOBS=2 goes on where it was interrupted.
 SEEDS ?= 1000
 sim: $(STAMP) ## the whole system on virtual time, SEEDS=1000 of them
-	$(BIN)/python -m blobmsg.sim --seeds 0:$(SEEDS) --jobs $(if $(filter-out 0,$(JOBS)),$(JOBS),1) $(ARGS)
+	$(BIN)/python -m blobmsg.sim --seeds 0:$(SEEDS) --jobs $(SIM_JOBS) $(ARGS)
 
 sanitize: $(STAMP) ## the tests of the code in C, with the address and undefined-behaviour sanitizers
 	PYTHON=$(abspath $(BIN)/python) tools/sanitize $(ARGS)
