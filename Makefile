@@ -120,7 +120,7 @@ bench: $(STAMP) parts ## blobmsg beside the stock client on the same cluster
 bench-workloads: $(STAMP) parts ## other record sizes, more partitions, compression
 	$(BIN)/python -m bench.workloads $(ARGS)
 
-bench-memory: $(STAMP) parts ## memory of producer and consumer through 5 minutes without the store
+bench-memory: $(STAMP) parts ## memory of clients through 5 minutes without the store (ARGS="--outage-s 600")
 	$(BIN)/python -m bench.memory $(ARGS)
 
 bench-spark: $(STAMP) parts ## Spark's shuffle and source beside native ones and spark-s3-shuffle

@@ -231,6 +231,7 @@ class Simulation:
         if not self.world.run(stuck_ms, partial(self._is_consumed, readable)):
             raise Violation(f"consumers are stuck: {self._behind(readable)}")
         self._check_readings(readable)
+        self._check_positions()
         self._close_consumers()
         if plan.expires:
             self._check_expiry(readable)
@@ -363,6 +364,17 @@ class Simulation:
             may_miss=self._may_miss(),
             log_starts={place: self.broker.log(place).start for place in self.truth.places()},
         )
+
+    def _check_positions(self) -> None:
+        """What lies before a consumer's position was handed out: nothing is passed over."""
+        for consumer in self._system.living_consumers():
+            for reading in self.history.of_consumer(consumer.name):
+                place, begun = reading.place, reading.position
+                if begun is None:
+                    begun = consumer.begins_at(place)
+                position = consumer.consumption.position_of(place)
+                if begun is not None and not self._may_pass(place, begun, position):
+                    raise Violation(f"{consumer.name} is at {position} of {place}, has got {begun}")
 
     def _may_pass(self, place: _Place, first: int, end: int) -> bool:
         """Whether all that lies between may have been missing for a consumer that skips."""

@@ -25,6 +25,7 @@ from tests.chaos.children import ChildProcess, Job, Progress, behind, wait_ended
 from tests.chaos.history import GroupHistory, WriterHistory, late_calls, transactions_of
 from tests.chaos.journal import Journal, read_journal
 from tests.chaos.log_reader import read_log
+from tests.chaos.recovery import Recovery, check_recoveries
 from tests.chaos.store_faults import store_rule
 from tests.helpers.fault_proxy import FaultProxy
 from tests.helpers.stack import heal, topic_factory
@@ -58,25 +59,6 @@ _OURS, _STOCK = "ours", "stock"
 
 class Stuck(Exception):
     """Something that must happen did not."""
-
-
-@dataclass(slots=True)
-class Recovery:
-    """How long after healing everybody had caught up.
-
-    Attributes:
-        step: After which.
-        what: Its faults.
-        ours_s: blobmsg's writers and readers.
-        stock_s: The stock client's beside them.
-        copied_s: The transformers.
-    """
-
-    step: int
-    what: str
-    ours_s: float = 0.0
-    stock_s: float = 0.0
-    copied_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -317,7 +299,8 @@ class Conductor:
         )
         self._resume(old)
         self._wait(lambda: [] if not old.is_alive else ["alive"], f"{old.instance} is fenced")
-        if old.process.returncode != FATAL:
+        self._observe()  # its last words
+        if not old.events["fatal"]:
             self._violation("crashed", f"{old.instance} was no zombie: {old.last_words()}")
 
     def _finish(self) -> None:
@@ -338,7 +321,8 @@ class Conductor:
         for child in children:
             if not wait_ended(child):
                 raise Stuck(f"{child.instance} does not end")
-            if child.process.returncode not in (0, FATAL) and not _was_deaf(child):
+            is_in_order = child.process.returncode == 0 or _has_made_way(child)
+            if not is_in_order and not _was_deaf(child):
                 self._violation("crashed", f"{child.instance}: {child.last_words()}")
         self._observe()
 
@@ -425,9 +409,9 @@ class Conductor:
 
     def _judge_end(self, child: ChildProcess) -> None:
         code = child.process.returncode
-        if code == FATAL:
-            self._count("fatal errors")
-            self._say(f"{child.instance} had a fatal error")
+        if _has_made_way(child):
+            self._count(f"{child.job.role}s that made way for another")
+            self._say(f"{child.instance} made way for another")
         elif _was_deaf(child):
             self._say(f"{child.instance} was told to end before it could listen")
         elif code != 0 or not child.is_expected_to_end:
@@ -552,6 +536,7 @@ class Conductor:
             is_ours = child.job.lane == _OURS
             to = found if is_ours else self._outcome.stock_violations
             to += [Violation("late", text) for text in late]
+        found += check_recoveries(self._outcome.recoveries)
         self._outcome.violations += found
         counts = self._outcome.counts
         counts["records in the log"] = originals.count
@@ -624,6 +609,12 @@ class Conductor:
             child.tell_stacks()
         # Nothing tells when they have been written.
         threading.Event().wait(2.0)
+
+
+def _has_made_way(child: ChildProcess) -> bool:
+    """Whether it ended by a fatal error, as a transformer may; those of stock are stock's."""
+    may = child.job.role == "transformer" or child.job.lane == _STOCK
+    return may and child.process.returncode == FATAL
 
 
 def _was_deaf(child: ChildProcess) -> bool:

@@ -202,8 +202,19 @@ def late_calls(
         if event["event"] != "late":
             continue
         ended, began = event["t"], event["t"] - event["took"]
-        stood_still = sum(max(0.0, min(ended, last) - max(began, first)) for first, last in excused)
+        stood_still = _covered_s(began, ended, excused)
         waited = max(stood_still, event["starved"])
         if event["took"] - waited > event["limit"] + 1.0:
             found.append(f"{child}: {event['call']}({event['limit']}) took {event['took']} s")
     return found
+
+
+def _covered_s(began: float, ended: float, times: Sequence[tuple[float, float]]) -> float:
+    """How much of a time lies within any of some others."""
+    covered_s, behind = 0.0, began
+    for first, last in sorted(times):
+        first, last = max(behind, first), min(ended, last)
+        if first < last:
+            covered_s += last - first
+            behind = last
+    return covered_s

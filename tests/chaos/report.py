@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
+
+from tests.chaos.recovery import SLOWER_S, recovery_medians
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.chaos.checker import Violation
-    from tests.chaos.conductor import Outcome, Recovery
+    from tests.chaos.conductor import Outcome
 
 _MIB: Final = 1 << 20
 _EXAMPLES: Final = 5
-# What the median of recoveries may be slower than stock's in the same run.
-_SLOWER_S: Final = 5.0
-_ENOUGH: Final = 5
-
-
-def recovery_medians(recoveries: list[Recovery]) -> tuple[float, float] | None:
-    """Medians of ours and of stock's; None if there are too few to say."""
-    if len(recoveries) < _ENOUGH:
-        return None
-    ours = statistics.median(recovery.ours_s for recovery in recoveries)
-    return ours, statistics.median(recovery.stock_s for recovery in recoveries)
 
 
 def markdown(outcome: Outcome, command: str) -> str:
@@ -56,11 +46,11 @@ def markdown(outcome: Outcome, command: str) -> str:
     lines += ["", "## Recovery", "", "Seconds from healing to zero lag.", ""]
     medians = recovery_medians(outcome.recoveries)
     if medians is not None:
-        ours, stock = medians
-        verdict = "within" if ours <= stock + _SLOWER_S else "NOT within"
+        ours, stock, copies = medians
+        verdict = "within" if ours <= stock + SLOWER_S else "NOT within"
         count = len(outcome.recoveries)
-        text = f"Medians of {count}: ours {ours:.1f}, stock {stock:.1f};"
-        lines += [f"{text} {verdict} {_SLOWER_S:.0f} s of stock.", ""]
+        text = f"Medians of {count}: ours {ours:.1f}, stock {stock:.1f}, copies {copies:.1f};"
+        lines += [f"{text} ours are {verdict} {SLOWER_S:.0f} s of stock.", ""]
     lines += ["| step | ours | stock | copies |", "|---|---|---|---|"]
     lines += [
         f"| {r.what} | {r.ours_s:.1f} | {r.stock_s:.1f} | {r.copied_s:.1f} |"

@@ -343,6 +343,8 @@ def test_a_transaction_that_nobody_asked_to_commit_must_not_be_seen() -> None:
         (9.0, [(0.0, 9.0)], 0.0, False),  # stopped by SIGSTOP for nearly as long
         (9.0, [(0.0, 2.0)], 0.0, True),
         (9.0, [(20.0, 30.0)], 0.0, True),
+        (9.0, [(1.0, 7.0), (2.0, 8.0), (3.0, 5.0)], 0.0, True),  # once, not three times
+        (9.0, [(1.0, 7.0), (2.0, 9.0), (3.0, 5.0)], 0.0, False),
         (1.3, [], 0.2, False),  # other programs had the processor
         (1.3, [], 0.05, True),
     ],

@@ -4,7 +4,8 @@ import json
 from typing import TYPE_CHECKING
 
 from tests.chaos.checker import Violation
-from tests.chaos.conductor import Outcome, Recovery
+from tests.chaos.conductor import Outcome
+from tests.chaos.recovery import Recovery, check_recoveries
 from tests.chaos.report import write_report
 
 if TYPE_CHECKING:
@@ -40,12 +41,17 @@ def test_what_stock_does_is_listed_apart(tmp_path: Path) -> None:
 def test_recovery_is_judged_by_medians_of_five_or_more(tmp_path: Path) -> None:
     outcome = Outcome(7)
     outcome.recoveries = [Recovery(n, f"step {n}", 3.0 + n, 1.0, 9.0) for n in range(5)]
-    assert "ours 5.0, stock 1.0; within 5 s" in write_report(outcome, tmp_path, COMMAND)
+    assert "ours 5.0, stock 1.0, copies 9.0; ours are within 5 s" in write_report(
+        outcome, tmp_path, COMMAND
+    )
 
     outcome.recoveries[1:3] = [Recovery(n, f"step {n}", 99.0, 1.0, 99.0) for n in (1, 2)]
-    assert "ours 7.0, stock 1.0; NOT within 5 s" in write_report(outcome, tmp_path, COMMAND)
+    text = write_report(outcome, tmp_path, COMMAND)
+    assert "ours 7.0, stock 1.0, copies 9.0; ours are NOT within 5 s" in text
+    assert [v.kind for v in check_recoveries(outcome.recoveries)] == ["slow"]
 
     del outcome.recoveries[0]
+    assert check_recoveries(outcome.recoveries) == []
     assert "Medians" not in write_report(outcome, tmp_path, COMMAND)
 
 

@@ -76,13 +76,16 @@ class Transformer:
         if self._is_open:
             self._abort()
         self._consumer.close()
-        self._producer.close()
+        close_s = child.plan["producer_conf"]["transaction.timeout.ms"] / 1000
+        child.timed("close", close_s, self._producer.close)
         child.journal.write("closed")
 
     def _init(self) -> None:
         while not self._child.stopping.is_set():
             try:
-                self._producer.init_transactions(_INIT_S)
+                self._child.timed(
+                    "init_transactions", _INIT_S, lambda: self._producer.init_transactions(_INIT_S)
+                )
             except KafkaException as failure:
                 if not failure.args[0].retriable():
                     raise
@@ -147,14 +150,18 @@ class Transformer:
     def _rewind(self) -> None:
         while not self._child.stopping.is_set():
             try:
-                for place in self._consumer.committed(self._consumer.assignment(), _POSITION_S):
+                for place in self._asked("committed", self._consumer.assignment()):
                     if place.offset < 0:  # nothing is committed yet
-                        place.offset, _ = self._consumer.get_watermark_offsets(place, _POSITION_S)
+                        place.offset, _ = self._asked("get_watermark_offsets", place)
                     self._consumer.seek(place)
             except KafkaException as failure:
                 self._child.journal.write("rewind_failed", text=str(failure))
             else:
                 return
+
+    def _asked(self, name: str, about: Any) -> Any:
+        method = getattr(self._consumer, name)
+        return self._child.timed(name, _POSITION_S, lambda: method(about, _POSITION_S))
 
     def _retried(self, name: str, *arguments: Any) -> None:
         """Make a call, again if it may be made again; in the end, make way for another process."""

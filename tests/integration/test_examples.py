@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blobmsg import BlobConsumer
+from blobmsg import BlobConsumer, BlobProducer
 from tests.helpers.records import partition, read_to_end, wait_until
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from blobmsg.lab import Stack
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+_WAIT_S = 60.0
 
 
 def run_example(stack: Stack, prefix: str, name: str, *arguments: str) -> str:
@@ -47,26 +49,83 @@ def test_every_order_is_paid_once_though_its_payer_is_killed(
     stack: Stack, conf: dict[str, Any], store_prefix: str, make_topic: Callable[..., str]
 ) -> None:
     orders, payments = make_topic(partitions=3), make_topic(partitions=2)
-    total = 20_000
+    times = 5
     names = ("--topic", orders, "--to", payments, "--group", payments)
     program = [sys.executable, str(EXAMPLES / "orders_to_payments.py"), *names]
     environ = {**os.environ, **stack.environ(store_prefix), "BLOBMSG_ROUTE": "blob"}
-    paid: list[int] = []
+
+    def order() -> None:
+        more = ("--topic", orders, "--orders", "5000")
+        run_example(stack, store_prefix, "orders_producer.py", *more)
+
     with subprocess.Popen([*program, "--orders", "1000000"], env=environ) as payer:
         # While it reads, so that it always has something open.
-        for _ in range(total // 5000):
-            run_example(
-                stack, store_prefix, "orders_producer.py", "--topic", orders, "--orders", "5000"
-            )
+        for _ in range(times - 1):
+            order()
         wait_until(lambda: bool(payments_in(conf, payments)), "some are paid")
         payer.kill()
     paid = payments_in(conf, payments)
     assert paid
-    rest = total - len(paid)
-    if rest:
-        run_example(stack, store_prefix, "orders_to_payments.py", *names, "--orders", str(rest))
+    order()
+    rest = str(times * 5000 - len(paid))
+    run_example(stack, store_prefix, "orders_to_payments.py", *names, "--orders", rest)
 
-    assert Counter(payments_in(conf, payments)) == dict.fromkeys(range(5000), total // 5000)
+    assert Counter(payments_in(conf, payments)) == dict.fromkeys(range(5000), times)
+
+
+def test_payments_that_are_open_when_their_orders_go_to_another_are_dropped_and_made_once(
+    conf: dict[str, Any], make_topic: Callable[..., str]
+) -> None:
+    orders, payments = make_topic(partitions=3), make_topic(partitions=2)
+    example = runpy.run_path(str(EXAMPLES / "orders_to_payments.py"))
+    with BlobProducer(conf) as producer:
+        for number in range(300):
+            order = {"order": number, "cents": number * 31, "customer": number % 97}
+            producer.produce(orders, json.dumps(order), partition=number % 3)
+    dropped: list[int] = []
+
+    def member(instance: str) -> Any:
+        producer = BlobProducer({**conf, "transactional.id": f"{payments}-{instance}"})
+        producer.init_transactions(_WAIT_S)
+        group = {"group.id": payments, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        made = example["Payments"](BlobConsumer({**conf, **group}), producer, payments)
+
+        def drop(*revoked: object) -> None:
+            dropped.append(made.count)
+            made.drop(*revoked)
+
+        made.consumer.subscribe([orders], on_revoke=drop, on_lost=drop)
+        return made
+
+    def add(made: Any) -> None:
+        message = made.consumer.poll(0.1)
+        if message is not None:
+            assert message.error() is None
+            made.add(message)
+
+    first = member("1")
+    wait_until(lambda: first.count >= 100, "a hundred payments are open", serve=lambda: add(first))
+    second = member("2")
+    members = (first, second)
+
+    def serve() -> None:
+        for made in members:
+            add(made)
+
+    wait_until(lambda: bool(dropped), "orders go to the other", serve=serve)
+    committed: list[int] = []
+
+    def commit() -> bool:
+        committed.extend(made.commit() for made in members)
+        return sum(committed) == 300
+
+    wait_until(commit, "all is paid", serve=serve)
+    for made in members:
+        made.consumer.close()
+        made.producer.close()
+
+    assert dropped[0] >= 100
+    assert Counter(payments_in(conf, payments)) == dict.fromkeys(range(300), 1)
 
 
 def test_the_page_shows_the_example_as_it_is() -> None:

@@ -9,11 +9,12 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from blobmsg.sim import __main__ as program
+from blobmsg.sim.history import History
 from blobmsg.sim.plan import Fault, Plan, dense, draw_plan
 from blobmsg.sim.shrink import command_of, shrink, with_changes
 from blobmsg.sim.simulation import Outcome, run_plan
@@ -56,6 +57,25 @@ def test_nothing_of_a_run_outlives_it() -> None:
     run_plan(draw_plan(_RICH_SEED))  # with processes that are killed while their callers wait
 
     assert worlds() == before
+
+
+@pytest.mark.parametrize("commits", ["sync", "stored"])
+def test_a_last_record_that_nobody_got_is_missed(
+    commits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(draw_plan(_RICH_SEED), faults=(), transformers=0, commits=commits)
+    got = [line for line in run_plan(plan).trace if line[1] == "got"]
+    consumer, *last = got[-1][2:]
+    delivered = History.delivered
+
+    def all_but_it(history: History, name: str, message: Any) -> None:
+        if [name, message.topic(), message.partition(), message.offset()] != [consumer, *last]:
+            delivered(history, name, message)
+
+    monkeypatch.setattr(History, "delivered", all_but_it)
+    violation = run_plan(plan).violation
+
+    assert violation.startswith(f"{consumer} is at ")
 
 
 def test_other_seeds_give_other_traces() -> None:
