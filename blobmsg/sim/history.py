@@ -191,6 +191,11 @@ class History:
         """All that a consumer reads now."""
         return [reading for (name, _), reading in self._current.items() if name == consumer]
 
+    def position_of(self, reading: Reading) -> int | None:
+        """The position behind what was handed out; None: nobody knows where it begins."""
+        position = reading.position
+        return self.told(reading.consumer, reading.place) if position is None else position
+
     def delivered(self, consumer: str, message: Any) -> None:
         """A record was handed out.
 
@@ -240,7 +245,7 @@ class History:
             raise Violation(f"{what}, which it does not own")
         if not self.may_fail(place, offset):
             raise Violation(f"{what}: nothing is wrong there ({error.str()})")
-        start = self.told(consumer, place) if reading.position is None else reading.position
+        start = self.position_of(reading)
         if start is not None and not (start <= offset and self.may_pass(place, start, offset)):
             raise Violation(f"{what}, and the next one is at {start}")
 
@@ -259,7 +264,7 @@ class History:
         reading = self._current.get((consumer, place))
         if reading is None:
             raise Violation(f"{member} committed {position} of {place}, which it does not own")
-        start = self.told(consumer, place) if reading.position is None else reading.position
+        start = self.position_of(reading)
         best = max(reading.reached, -1 if start is None else start)
         if position > best and not self.may_pass(place, max(0, best), position):
             raise Violation(f"{member} committed {position} of {place}, it has got {best}")

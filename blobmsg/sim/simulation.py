@@ -369,12 +369,10 @@ class Simulation:
         """What lies before a consumer's position was handed out: nothing is passed over."""
         for consumer in self._system.living_consumers():
             for reading in self.history.of_consumer(consumer.name):
-                place, begun = reading.place, reading.position
-                if begun is None:
-                    begun = consumer.begins_at(place)
+                place, got = reading.place, self.history.position_of(reading)
                 position = consumer.consumption.position_of(place)
-                if begun is not None and not self._may_pass(place, begun, position):
-                    raise Violation(f"{consumer.name} is at {position} of {place}, has got {begun}")
+                if got is not None and not self._may_pass(place, got, position):
+                    raise Violation(f"{consumer.name} is at {position} of {place}, has got {got}")
 
     def _may_pass(self, place: _Place, first: int, end: int) -> bool:
         """Whether all that lies between may have been missing for a consumer that skips."""

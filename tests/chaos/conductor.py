@@ -246,8 +246,7 @@ class Conductor:
             child = self._current.get(name)
             if child is None or child.is_paused or child.is_expected_to_end:
                 continue
-            stock = "stock " if child.job.lane == _STOCK else ""
-            self._count(f"{fault.action} {stock}{fault.role}")
+            self._count(f"{fault.action} {_whose(child)}{fault.role}")
             self._say(f"{fault.action} {child.instance}", quiet=True)
             if fault.action == "kill":
                 child.kill()
@@ -410,7 +409,7 @@ class Conductor:
     def _judge_end(self, child: ChildProcess) -> None:
         code = child.process.returncode
         if _has_made_way(child):
-            self._count(f"{child.job.role}s that made way for another")
+            self._count(f"{_whose(child)}{child.job.role}s that made way for another")
             self._say(f"{child.instance} made way for another")
         elif _was_deaf(child):
             self._say(f"{child.instance} was told to end before it could listen")
@@ -547,7 +546,7 @@ class Conductor:
             counts[f"transactions {transaction.outcome}"] += 1
         counts["stalls of the machine"] = len(self._watch.stalls)
         for child in self._all:
-            lane = "stock " if child.job.lane == _STOCK else ""
+            lane = _whose(child)
             for event in journals[child.instance]:
                 if event["event"] == "reported":
                     for _, first, last, code, _ in event["runs"]:
@@ -609,6 +608,11 @@ class Conductor:
             child.tell_stacks()
         # Nothing tells when they have been written.
         threading.Event().wait(2.0)
+
+
+def _whose(child: ChildProcess) -> str:
+    """What counts of stock's children begin with."""
+    return "stock " if child.job.lane == _STOCK else ""
 
 
 def _has_made_way(child: ChildProcess) -> bool:
