@@ -10,28 +10,25 @@ does, the marker is what the same client has written.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from blobmsg.errors import BlobmsgError
 from blobmsg.forks import forget_after_fork
 from blobmsg.format.notification import HEADER_NAME, HEADER_VALUE
+from blobmsg.group_commits import find_commits
 from blobmsg.inner_config import admin_config
-from blobmsg.resources import SharedAdmin, freeze
+from blobmsg.resources import freeze
 from blobmsg_spark.sink_options import open_producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Generator, Hashable, Sequence
 
     from blobmsg_spark.sink_message import SinkNotification
 
@@ -78,7 +75,7 @@ _FENCED: Final = (
 _REMEDIES.update(
     dict.fromkeys(_FENCED, "another run of this query has taken over: end one of them")
 )
-# Of the group's coordinator, of which the admin client does not say that they may pass.
+# Of the group's coordinator, of which the consumer does not say that they may pass.
 _PASSING: Final = (
     KafkaError.UNSTABLE_OFFSET_COMMIT,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -231,11 +228,8 @@ class SinkTransaction:
             TopicPartition(topic, 0, batch_id, metadata=marker_metadata(batch_id))
             for topic in sorted(topics)
         ]
-        group = _StockConsumer({**admin_config(self._kafka_conf), "group.id": self._name})
-        try:
+        with self._group() as group:
             metadata = group.consumer_group_metadata()
-        finally:
-            group.close()
         self._do(
             "mark",
             lambda timeout: self._producer.send_offsets_to_transaction(markers, metadata, timeout),
@@ -243,26 +237,18 @@ class SinkTransaction:
 
     def _find_last_batch(self) -> int:
         """The last micro-batch that is written; -1: none is."""
-        admin = SharedAdmin(self._kafka_conf)
-        try:
-            last: int = self._do("read the marker", lambda _: self._read_marker(admin.client))
-        finally:
-            admin.release()
+        with self._group() as group:
+            last: int = self._do("read the marker", lambda _: _read_marker(group))
         return last
 
-    def _read_marker(self, client: Any) -> int:
-        asked = ConsumerGroupTopicPartitions(self._name)
-        (answer,) = client.list_consumer_group_offsets(
-            [asked], require_stable=True, request_timeout=_REQUEST_S
-        ).values()
-        answered = _try(lambda _: answer.result(), _REQUEST_S)
-        if isinstance(answered, KafkaError):
-            raise KafkaException(_that_may_pass(answered))
-        found = answered.topic_partitions or ()
-        for place in found:
-            if place.error is not None:  # else it would look as if there were no marker
-                raise KafkaException(_that_may_pass(place.error))
-        return max((batch_number(place.metadata) for place in found), default=-1)
+    @contextlib.contextmanager
+    def _group(self) -> Generator[Any]:
+        """A client with the group's name; whatever transaction is open there, it waits for."""
+        group = _StockConsumer({**admin_config(self._kafka_conf), "group.id": self._name})
+        try:
+            yield group
+        finally:
+            group.close()
 
     # --- outcomes ---------------------------------------------------------------------------------
 
@@ -303,8 +289,21 @@ class SinkTransaction:
             )
 
 
+def _read_marker(group: Any) -> int:
+    """The last micro-batch that a client of the group finds, of all topics; -1: none."""
+    try:
+        topics = group.list_topics(timeout=_REQUEST_S).topics
+        commits = find_commits(
+            lambda places: group.committed(places, timeout=_REQUEST_S),
+            ((topic, 0) for topic in topics),
+        )
+        return max((batch_number(place.metadata) for place in commits), default=-1)
+    except KafkaException as failure:
+        raise KafkaException(_that_may_pass(failure.args[0])) from failure
+
+
 def _that_may_pass(error: KafkaError) -> KafkaError:
-    """The error of an admin client, which says whether it may pass."""
+    """The error of a consumer, which says whether it may pass."""
     may_pass = error.retriable() or error.code() in _PASSING
     return KafkaError(error.code(), error.str(), retriable=may_pass)
 

@@ -16,17 +16,16 @@ from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
 
 from blobmsg.asking import ask
 from blobmsg.cli.command import FINDING, OK, Command, Finding, UserMistake
 from blobmsg.cli.partition_lag import PartitionLag
 from blobmsg.cli.settings_argument import add_settings_argument, read_settings, with_brokers
+from blobmsg.group_commits import find_commits
 from blobmsg.inner_config import admin_config
 
 if TYPE_CHECKING:
@@ -148,26 +147,29 @@ def _find_partitions(
     kafka: _Kafka, topics: Sequence[str], findings: _Findings
 ) -> list[PartitionLag]:
     """Every partition of these topics, or of those with a commit, and what is committed there."""
-    commits = kafka.commits()
-    if not topics and not commits:
+    found = kafka.topics(topics)
+    for topic, about in found.items():
+        if about.error is not None:
+            problem = f"topic {topic!r}: {about.error.str()}"
+            if topics:
+                raise UserMistake(problem)
+            findings.add(problem)
+    partitions = [(topic, number) for topic in found for number in sorted(found[topic].partitions)]
+    commits = kafka.commits(partitions)
+    if not topics:
+        its_own = {topic for topic, _ in commits}
+        partitions = [place for place in partitions if place[0] in its_own]
+    if not partitions:
         raise UserMistake(
             f"group {kafka.group!r} has committed nothing, or there is none: name topics by --topic"
         )
     lags: list[PartitionLag] = []
-    for topic in dict.fromkeys(topics) or sorted({topic for topic, _ in commits}):
-        partitions = kafka.partitions(topic)
-        if isinstance(partitions, KafkaError):
-            problem = f"topic {topic!r}: {partitions.str()}"
-            if topics:
-                raise UserMistake(problem)
-            findings.add(f"{problem}; the group has committed there")
-            continue
-        for partition in partitions:
-            lag = PartitionLag(topic, partition, *kafka.watermarks(topic, partition))
-            commit = commits.get((topic, partition))
-            if commit is not None:
-                findings.add(lag.committed(commit.offset, commit.metadata))
-            lags.append(lag)
+    for topic, partition in partitions:
+        lag = PartitionLag(topic, partition, *kafka.watermarks(topic, partition))
+        commit = commits.get((topic, partition))
+        if commit is not None:
+            findings.add(lag.committed(commit.offset, commit.metadata))
+        lags.append(lag)
     return lags
 
 
@@ -203,42 +205,55 @@ class _Kafka:
             "log_level": 0,
             "error_cb": self._heard,
         }
-        connection: dict[str, Any] = {**admin_config(conf), "error_cb": self._heard}
+        # What was committed counts while a transaction that commits more is open.
+        asking = {
+            **admin_config(conf),
+            "group.id": group,
+            "isolation.level": "read_uncommitted",
+            "error_cb": self._heard,
+        }
         try:
             self._consumer = Consumer(settings)
-            # The stubs leave open what its futures give.
-            self._admin: Any = AdminClient(connection)
+            self._asker = Consumer(asking)
         except KafkaException as error:
             raise UserMistake(f"these settings are no consumer's: {error.args[0].str()}") from error
 
     def close(self) -> None:
         self._consumer.close()
+        self._asker.close()
 
-    def commits(self) -> dict[tuple[str, int], TopicPartition]:
-        """What the group has committed, in all topics."""
+    # The stubs leave open what metadata is.
+    def topics(self, names: Sequence[str]) -> dict[str, Any]:
+        """What there is of these topics, in their order; of all if none is named."""
+        if not names:
+            return dict(sorted(self._list_topics(None).items()))
+        return {name: self._list_topics(name)[name] for name in names}
 
-        def question(timeout_s: float) -> ConsumerGroupTopicPartitions:
-            asked = [ConsumerGroupTopicPartitions(self.group)]
-            found = self._admin.list_consumer_group_offsets(asked, request_timeout=timeout_s)
-            answer: ConsumerGroupTopicPartitions = found[self.group].result()
-            return answer
+    def _list_topics(self, topic: str | None) -> dict[str, Any]:
+        """Of one or all; none is created."""
+
+        def question(timeout_s: float) -> Any:
+            return self._asker.list_topics(topic, timeout=timeout_s)
 
         with self._asking():
-            answer = ask(question, self._left_s())
-        return {
-            (place.topic, place.partition): place
-            for place in answer.topic_partitions or ()
-            if place.offset >= 0
-        }
+            found: dict[str, Any] = ask(question, self._left_s()).topics
+        return found
 
-    def partitions(self, topic: str) -> list[int] | KafkaError:
-        """The numbers of a topic's partitions, or why there are none; it is not created."""
+    def commits(
+        self, partitions: Sequence[tuple[str, int]]
+    ) -> dict[tuple[str, int], TopicPartition]:
+        """What the group has committed in these."""
+
+        def committed(places: list[TopicPartition]) -> list[TopicPartition]:
+            return ask(
+                lambda timeout_s: self._asker.committed(places, timeout=timeout_s), self._left_s()
+            )
+
         with self._asking():
-            found = ask(
-                lambda timeout_s: self._consumer.list_topics(topic, timeout=timeout_s),
-                self._left_s(),
-            ).topics[topic]
-        return sorted(found.partitions) if found.error is None else found.error
+            return {
+                (place.topic, place.partition): place
+                for place in find_commits(committed, partitions)
+            }
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:
         """The log's start and its end; before open transactions if those are not read."""
@@ -302,7 +317,7 @@ class _Kafka:
         try:
             yield
         except KafkaException as error:
-            for client in (self._admin, self._consumer):
+            for client in (self._asker, self._consumer):
                 client.poll(0)  # for what it has heard meanwhile, which says more
             raise UserMistake(f"Kafka: {error.args[0].str()}{self._because()}") from error
 

@@ -118,6 +118,19 @@ class MockKafka:
         """Answer each request from now on so late."""
         self._tell_each("rd_kafka_mock_broker_set_rtt", delay_ms)
 
+    def refuse_next(self, api_key: int, *codes: int) -> None:
+        """Answer the next requests of a kind with errors, one each, whichever broker gets them.
+
+        Args:
+            api_key: The kind, as Kafka's protocol numbers it: 9 is OffsetFetch, for example.
+            codes: As of `KafkaError`, for example `KafkaError.NOT_COORDINATOR`.
+        """
+        errors = (ctypes.c_int * len(codes))(*codes)
+        with self._lock:
+            self._library.rd_kafka_mock_push_request_errors_array(
+                self._running(), api_key, len(codes), errors
+            )
+
     def close(self) -> None:
         """End it; close its clients before, or they will complain. A second call is fine."""
         with self._lock:
@@ -157,6 +170,10 @@ def _librdkafka() -> Any:
         "rd_kafka_mock_broker_set_down": (number, [pointer, broker]),
         "rd_kafka_mock_broker_set_up": (number, [pointer, broker]),
         "rd_kafka_mock_broker_set_rtt": (number, [pointer, broker, number]),
+        "rd_kafka_mock_push_request_errors_array": (
+            None,
+            [pointer, ctypes.c_int16, ctypes.c_size_t, ctypes.POINTER(number)],
+        ),
         "rd_kafka_mock_topic_create": (number, [pointer, text, number, number]),
         "rd_kafka_mock_partition_set_leader": (number, [pointer, text, ctypes.c_int32, broker]),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ import pytest
 from confluent_kafka import (
     TIMESTAMP_CREATE_TIME,
     TIMESTAMP_NOT_AVAILABLE,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     TopicPartition,
@@ -20,9 +18,13 @@ from confluent_kafka import (
 from blobmsg.cli import lag
 from blobmsg.cli.main import main
 from blobmsg.format import HEADER_NAME
+from blobmsg.testing import MockKafka
+from tests.helpers.stock import StockConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_OFFSET_FETCH = 9
 
 BROKERS = ["-X", "bootstrap.servers=127.0.0.1:9"]
 
@@ -58,6 +60,7 @@ class FakeKafka:
         self.confs: list[dict[str, Any]] = []
         self.assigned: list[TopicPartition] = []
         self.paused: list[TopicPartition] = []
+        self.broken_topics: list[str] = []
         self.is_closed = False
         self.on_poll: Callable[[], object] = lambda: None
 
@@ -65,22 +68,17 @@ class FakeKafka:
         self.confs.append(conf)
         return self
 
-    def admin(self, _conf: dict[str, Any]) -> FakeKafka:
-        return self
-
-    def list_consumer_group_offsets(
-        self, asked: list[ConsumerGroupTopicPartitions], request_timeout: float
-    ) -> dict[str, Future[Any]]:
-        assert request_timeout > 0
-        future: Future[Any] = Future()
-        future.set_result(SimpleNamespace(topic_partitions=self.commits))
-        return {asked[0].group_id: future}
-
-    def list_topics(self, topic: str, timeout: float) -> Any:
+    def committed(self, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
         assert timeout > 0
-        error = None if topic == "orders" else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        found = SimpleNamespace(error=error, partitions={} if error else {0: None})
-        return SimpleNamespace(topics={topic: found})
+        found = {(place.topic, place.partition): place for place in self.commits}
+        return [found.get((place.topic, place.partition), place) for place in places]
+
+    def list_topics(self, topic: str | None, timeout: float) -> Any:
+        assert timeout > 0
+        there = SimpleNamespace(error=None, partitions={0: None})
+        gone = SimpleNamespace(error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), partitions={})
+        names = ["orders", *self.broken_topics] if topic is None else [topic]
+        return SimpleNamespace(topics={name: there if name == "orders" else gone for name in names})
 
     def get_watermark_offsets(self, _place: TopicPartition, timeout: float) -> tuple[int, int]:
         assert timeout > 0
@@ -104,7 +102,6 @@ class FakeKafka:
 def kafka(monkeypatch: pytest.MonkeyPatch) -> FakeKafka:
     kafka = FakeKafka()
     monkeypatch.setattr(lag, "Consumer", kafka.consumer)
-    monkeypatch.setattr(lag, "AdminClient", kafka.admin)
     return kafka
 
 
@@ -152,10 +149,10 @@ def test_nothing_can_make_it_a_member_or_a_committer(kafka: FakeKafka) -> None:
 
     assert main(["lag", "--group", "billing", *options, *BROKERS]) == 0
 
-    (conf,) = kafka.confs
-    assert conf["group.id"] == "billing"
-    assert conf["enable.auto.commit"] is False
-    assert conf["isolation.level"] == "read_uncommitted"
+    reader, asker = kafka.confs
+    assert reader["group.id"] == asker["group.id"] == "billing"
+    assert reader["enable.auto.commit"] is False
+    assert reader["isolation.level"] == "read_uncommitted"
 
 
 def test_where_nothing_is_to_be_read_nothing_is(kafka: FakeKafka) -> None:
@@ -216,18 +213,36 @@ def test_what_cannot_be_read_is_named_but_not_without_end(
     assert (facts["records"], facts["unreadable"], len(facts["findings"])) == (1000, 1000, 100)
 
 
-def test_a_topic_that_is_gone_is_a_finding_and_the_others_count(
+def test_a_topic_that_kafka_tells_nothing_of_is_a_finding_and_the_others_count(
     kafka: FakeKafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kafka.end = 1
-    kafka.commits = [TopicPartition("gone", 0, 3), TopicPartition("orders", 0, 0)]
+    kafka.broken_topics = ["broken"]
+    kafka.commits = [TopicPartition("orders", 0, 0)]
     kafka.messages = [FakeMessage(0)]
 
     assert main(["lag", "--group", "billing", "--json", *BROKERS]) == 1
 
     output = capsys.readouterr()
-    assert "topic 'gone': Broker: Unknown topic or partition" in output.err
+    assert "topic 'broken': Broker: Unknown topic or partition" in output.err
     assert json.loads(output.out)["records"] == 1
+
+
+def test_the_commits_are_found_though_their_coordinator_moves(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with MockKafka(["a"]) as kafka:
+        kafka.create_topic("orders")
+        conf = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "billing"}
+        with StockConsumer(conf) as consumer:
+            consumer.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+        moved = KafkaError.NOT_COORDINATOR
+        kafka.refuse_next(_OFFSET_FETCH, moved, moved, moved)
+        brokers = f"bootstrap.servers={kafka.bootstrap_servers}"
+
+        assert main(["lag", "--group", "billing", "-X", brokers]) == 0
+
+    assert capsys.readouterr().out.splitlines()[2].split()[:3] == ["orders", "0", "0"]
 
 
 def test_kafkas_refusal_is_a_mistake_without_a_traceback(
@@ -236,7 +251,7 @@ def test_kafkas_refusal_is_a_mistake_without_a_traceback(
     def refuse(*_args: object, **_more: object) -> None:
         raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
 
-    monkeypatch.setattr(kafka, "list_consumer_group_offsets", refuse)
+    monkeypatch.setattr(kafka, "committed", refuse)
 
     assert main(["lag", "--group", "billing", *BROKERS]) == 2
     assert capsys.readouterr().err == "blobmsg: Kafka: Broker: Group authorization failed\n"

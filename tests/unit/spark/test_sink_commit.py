@@ -1,37 +1,46 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, TopicPartition
 
+from blobmsg.errors import BlobmsgError
+from blobmsg.testing import MockKafka
 from blobmsg_spark.sink_commit import SinkTransaction, batch_number, marker_metadata
+from tests.helpers.stock import StockConsumer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
-
-class FakeAdmin:
-    """Answers one question about a group's offsets."""
-
-    def __init__(self, places: Sequence[Any], error: KafkaError | None = None) -> None:
-        self._places = places
-        self._error = error
-
-    def list_consumer_group_offsets(self, _asked: Any, **options: Any) -> dict[str, Any]:
-        assert options["require_stable"]
-        return {"group": self}
-
-    def result(self) -> Any:
-        if self._error is not None:
-            raise KafkaException(self._error)
-        return SimpleNamespace(topic_partitions=self._places)
+_OFFSET_FETCH = 9
 
 
 @pytest.fixture
-def transaction() -> SinkTransaction:
-    return SinkTransaction({"bootstrap.servers": "127.0.0.1:9"}, "name")
+def kafka() -> Iterator[MockKafka]:
+    with MockKafka(["a"]) as kafka:
+        for topic in ("a", "b", "c"):
+            kafka.create_topic(topic, 2)
+        yield kafka
+
+
+@pytest.fixture
+def transaction(kafka: MockKafka) -> SinkTransaction:
+    return SinkTransaction({"bootstrap.servers": kafka.bootstrap_servers}, "name")
+
+
+@pytest.fixture
+def marked(kafka: MockKafka) -> None:
+    """Markers as three micro-batches leave them."""
+    conf = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "name"}
+    with StockConsumer(conf) as group:
+        group.commit(
+            offsets=[
+                TopicPartition(topic, 0, batch, metadata=marker_metadata(batch))
+                for topic, batch in (("a", 3), ("b", 12), ("c", 7))
+            ],
+            asynchronous=False,
+        )
 
 
 def test_a_marker_is_read_as_it_was_written() -> None:
@@ -43,34 +52,38 @@ def test_what_others_committed_is_no_marker(metadata: str | None) -> None:
     assert batch_number(metadata) == -1
 
 
+@pytest.mark.usefixtures("marked")
 def test_the_last_of_several_topics_counts(transaction: SinkTransaction) -> None:
-    places = [
-        TopicPartition(topic, 0, batch, metadata=marker_metadata(batch))
-        for topic, batch in (("a", 3), ("b", 12), ("c", 7))
-    ]
-
-    assert transaction._read_marker(FakeAdmin(places)) == 12
-    assert transaction._read_marker(FakeAdmin([])) == -1
+    assert transaction._find_last_batch() == 12
 
 
-@pytest.mark.parametrize("is_of_partition", [True, False])
+def test_without_a_marker_no_batch_is_written(transaction: SinkTransaction) -> None:
+    assert transaction._find_last_batch() == -1
+
+
+# An admin client ends the process where the coordinator has moved.
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    ],
+)
+@pytest.mark.usefixtures("marked")
 def test_an_answer_that_may_pass_is_no_missing_marker(
-    transaction: SinkTransaction, is_of_partition: bool
+    transaction: SinkTransaction, kafka: MockKafka, code: int
 ) -> None:
-    unstable = KafkaError(KafkaError.UNSTABLE_OFFSET_COMMIT)
-    place = SimpleNamespace(error=unstable, metadata=None)
-    admin = FakeAdmin([place]) if is_of_partition else FakeAdmin([], unstable)
+    kafka.refuse_next(_OFFSET_FETCH, code, code)
 
-    with pytest.raises(KafkaException) as raised:
-        transaction._read_marker(admin)
-
-    assert raised.value.args[0].retriable()
+    assert transaction._find_last_batch() == 12
 
 
-def test_an_answer_that_stays_is_an_error_at_once(transaction: SinkTransaction) -> None:
-    denied = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED)
+@pytest.mark.usefixtures("marked")
+def test_an_answer_that_stays_is_an_error_at_once(
+    transaction: SinkTransaction, kafka: MockKafka
+) -> None:
+    kafka.refuse_next(_OFFSET_FETCH, KafkaError.GROUP_AUTHORIZATION_FAILED)
 
-    with pytest.raises(KafkaException) as raised:
-        transaction._read_marker(FakeAdmin([], denied))
-
-    assert not raised.value.args[0].retriable()
+    with pytest.raises(BlobmsgError, match=r"failed to read the marker: .*authorization failed"):
+        transaction._find_last_batch()

@@ -3,14 +3,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from blobmsg.testing import MockKafka
 from tests.helpers.records import Reports, partition, produce, read, wait_until
+from tests.helpers.stock import StockConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_OFFSET_FETCH = 9
 
 
 @pytest.fixture
@@ -73,6 +76,19 @@ def test_while_it_is_away_records_wait(kafka: MockKafka) -> None:
     assert reports.codes == [None]
 
 
+def test_what_is_refused_comes_through_when_it_is_asked_again(kafka: MockKafka) -> None:
+    kafka.create_topic("t")
+    conf = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g"}
+    with StockConsumer(conf) as consumer:
+        consumer.commit(offsets=[partition("t", 0, 5)], asynchronous=False)
+        kafka.refuse_next(_OFFSET_FETCH, KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+        with pytest.raises(KafkaException, match="Group authorization failed"):
+            consumer.committed([partition("t", 0)], timeout=10)
+        (place,) = consumer.committed([partition("t", 0)], timeout=10)
+        assert place.offset == 5
+
+
 def test_two_clusters_are_two(kafka: MockKafka) -> None:
     kafka.create_topic("mine")
 
@@ -87,6 +103,8 @@ def test_after_close_it_refuses(kafka: MockKafka) -> None:
 
     with pytest.raises(RuntimeError, match="closed"):
         kafka.create_topic("t")
+    with pytest.raises(RuntimeError, match="closed"):
+        kafka.refuse_next(_OFFSET_FETCH, 16)
     with pytest.raises(RuntimeError, match="closed"):
         _ = kafka.bootstrap_servers
 
