@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blobmsg.lab import stack_from_environ, start_stack
+from blobmsg.lab import create_topics, stack_from_environ, start_stack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,17 +87,8 @@ class Cluster:
         from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
         topic = f"{self._prefix}-{name}-{uuid.uuid4().hex[:6]}"
-        made = self._admin.create_topics(
-            [
-                NewTopic(
-                    topic,
-                    partitions,
-                    REPLICATION_FACTOR,
-                    config={"max.message.bytes": str(_MAX_MESSAGE_BYTES)},
-                )
-            ]
-        )
-        made[topic].result(60)
+        config = {"max.message.bytes": str(_MAX_MESSAGE_BYTES)}
+        create_topics(self._admin, [NewTopic(topic, partitions, REPLICATION_FACTOR, config=config)])
         self._topics.add(topic)
         return topic
 

@@ -130,8 +130,8 @@ def real_stage(
 
     Raises:
         lab.PartsMissing: A tool for starting one is not there.
-        lab.LabError: It did not come up.
-        DemoError: The topics can't be made.
+        lab.LabError: It did not come up, or the topics can't be made.
+        DemoError: The topics have no leaders.
     """
     with contextlib.ExitStack() as stack_of_contexts:
         stack = _running_stack()
@@ -143,7 +143,10 @@ def real_stage(
             report(f"using the stack {stack.name}, which runs")
         prefix = f"demo/{uuid.uuid4().hex[:12]}"
         admin: Any = AdminClient({"bootstrap.servers": stack.bootstrap_servers})
-        _create_topics(admin, topics)
+        config = {"retention.ms": str(RETENTION_MS)}
+        lab.create_topics(
+            admin, [NewTopic(topic, PARTITIONS, _REPLICAS, config=config) for topic in topics]
+        )
         stage = Stage(
             kafka=f"3 brokers ({stack.state.runtime}), replication factor {_REPLICAS}",
             store="MinIO",
@@ -167,15 +170,6 @@ def real_stage(
 def _running_stack() -> lab.Stack | None:
     stack = lab.stack_from_environ(os.environ) or lab.find_stack(_DEV_STACK)
     return stack if stack is not None and stack.is_running() else None
-
-
-def _create_topics(admin: Any, topics: Sequence[str]) -> None:
-    config = {"retention.ms": str(RETENTION_MS)}
-    asked = [NewTopic(topic, PARTITIONS, _REPLICAS, config=config) for topic in topics]
-    for topic, future in admin.create_topics(asked, operation_timeout=20).items():
-        error = future.exception(timeout=30)
-        if error is not None:
-            raise DemoError(f"topic {topic} can't be made: {error}")
 
 
 def _leader_zones(admin: Any, topic: str) -> tuple[str, ...]:

@@ -42,6 +42,7 @@ from blobmsg.lab.stacks import (
     start_stack,
 )
 from blobmsg.lab.state import check_name, known_stacks
+from blobmsg.lab.topics import create_topics
 
 __all__ = [
     "DEFAULT_HEAP_MEBIBYTES",
@@ -51,6 +52,7 @@ __all__ = [
     "S3Access",
     "Stack",
     "check_name",
+    "create_topics",
     "find_stack",
     "install_parts",
     "known_stacks",

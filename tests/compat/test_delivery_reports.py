@@ -13,6 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     NewTopic,
 )
 
+from blobmsg.lab import create_topics
 from tests.helpers.both import Both
 from tests.helpers.records import Reports, flush, recent_ms, wait_until
 
@@ -179,7 +180,7 @@ def test_a_topic_made_after_produce_gets_its_records(both: Both, bootstrap: str)
             for number in range(10):
                 producer.produce(topic, b"%d" % number, on_delivery=reports, partition=0)
             admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-            admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(timeout=30)
+            create_topics(admin, [NewTopic(topic, 1, 3)])
             flush(producer)
         return [message.value() for message in reports.messages()]
 

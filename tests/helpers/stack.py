@@ -103,7 +103,7 @@ def topic_factory(conf: Mapping[str, Any]) -> Callable[..., str]:
     ) -> str:
         unique = f"{name}-{uuid.uuid4().hex[:12]}"
         topic = NewTopic(unique, partitions, replicas, config=dict(config or {}))
-        admin.create_topics([topic], operation_timeout=20)[unique].result(timeout=30)
+        lab.create_topics(admin, [topic])
         if "security.protocol" in conf:
             wait_for_leaders(admin, unique, partitions)
         else:

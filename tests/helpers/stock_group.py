@@ -12,7 +12,8 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from blobmsg.asking import insist
 from tests.helpers.child_process import ChildProgram
@@ -31,7 +32,6 @@ from tests.helpers.outcomes import outcome_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from confluent_kafka.admin import AdminClient
     from typing_extensions import Self
 
 # What a step may take, on a busy machine.
@@ -171,8 +171,7 @@ class StockGroupHistory:
 
     def _described(self) -> Any:
         """The group, as an admin client sees it."""
-        group = self._topic
-        found = self._admin.describe_consumer_groups([group])[group].result(30)
+        found = _asked(self._describe)
         is_stable = found.state.name == "STABLE"
         return found.state.name, {
             member.client_id: sorted(
@@ -182,6 +181,14 @@ class StockGroupHistory:
             else None
             for member in found.members
         }
+
+    def _describe(self) -> Any:
+        try:
+            return self._admin.describe_consumer_groups([self._topic])[self._topic].result(30)
+        except KafkaException:
+            # An admin client asks the former coordinator for ever.
+            self._admin = AdminClient(self._conf)
+            raise
 
     def _join(self, label: str, is_doomed: bool, commits_on_revoke: bool) -> None:
         conf = {
@@ -262,13 +269,7 @@ class StockGroupHistory:
 
     def _committed(self) -> Any:
         places = [TopicPartition(self._topic, p) for p in range(self._history.partitions)]
-        answers = insist(
-            lambda _: self._outsider.committed(places, timeout=10),
-            _PATIENCE_S,
-            lambda _: False,
-            passing=_COORDINATOR_MOVES,
-            monotonic_s=time.monotonic,
-        )
+        answers = _asked(lambda: self._outsider.committed(places, timeout=10))
         return [(answer.offset, answer.metadata or "") for answer in answers]
 
     def _transaction(
@@ -283,6 +284,17 @@ class StockGroupHistory:
             self._transactional = Producer({**self._conf, "transactional.id": self._topic})
             self._transactional.init_transactions(30)
         return in_transaction(self._transactional, self._places(offsets, metadata), identity)
+
+
+def _asked(question: Callable[[], Any]) -> Any:
+    """The coordinator's answer, wherever it moves."""
+    return insist(
+        lambda _: question(),
+        _PATIENCE_S,
+        lambda _: False,
+        passing=_COORDINATOR_MOVES,
+        monotonic_s=time.monotonic,
+    )
 
 
 def _generation_of(identity: bytes) -> int:

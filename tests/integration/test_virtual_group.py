@@ -12,6 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     NewTopic,
 )
 
+from blobmsg.lab import create_topics
 from tests.helpers.group_histories import VirtualGroupHistory, draw_group_history
 from tests.helpers.metadata import wait_until_all_know
 from tests.helpers.stock_group import StockGroupHistory
@@ -106,12 +107,8 @@ def _make_topics(admin: AdminClient, bootstrap: str) -> list[str]:
     unique = uuid.uuid4().hex[:12]
     names = [f"group-{unique}-{seed}" for seed in range(HISTORIES)]
     sizes = [draw_group_history(seed).partitions for seed in range(HISTORIES)]
-    made = admin.create_topics(
-        [NewTopic(name, size, 1) for name, size in zip(names, sizes, strict=True)],
-        operation_timeout=30,
-    )
+    create_topics(admin, [NewTopic(name, size, 1) for name, size in zip(names, sizes, strict=True)])
     for name, size in zip(names, sizes, strict=True):
-        made[name].result(timeout=60)
         wait_until_all_know(bootstrap, name, size)
     return names
 
