@@ -24,7 +24,7 @@ __all__ = ["DeliveryReports", "kafka_error_of"]
 
 
 class _Serving:
-    """The segment whose callbacks run now."""
+    """A segment whose callbacks run."""
 
     __slots__ = ("begun", "ended", "message_of", "segment")
 
@@ -35,6 +35,17 @@ class _Serving:
         self.begun = 0
         self.ended = 0  # of these
         self.message_of = _messages(segment)
+
+    @property
+    def running(self) -> int:
+        """How many of its callbacks run now."""
+        return self.begun - self.ended
+
+
+class _Thread(threading.local):
+    """What differs between those who serve."""
+
+    is_serving = False
 
 
 class DeliveryReports:
@@ -47,9 +58,10 @@ class DeliveryReports:
         served: Segments whose callbacks have run, and whose memory waits to be freed.
 
     Threads: any; a record's callback is called once. `_lock` is among those who serve: it guards
-    who takes from `_queue` and the change of `_serving`; callbacks run without it. It is reentrant
-    for the sake of signal handlers; what changes under it does so without a call between, behind
-    which CPython looks for signals. Who adds takes no lock, for a handler may wait for it.
+    who takes from `_queue` and the change of `_serving` and `_ending`; callbacks run without it. It
+    is reentrant for the sake of signal handlers; what changes under it does so without a call
+    between, behind which CPython looks for signals. Who adds takes no lock, for a handler may wait
+    for it.
     """
 
     def __init__(self, *, only_errors: bool) -> None:
@@ -59,23 +71,30 @@ class DeliveryReports:
         self._queue: deque[SealedSegment | Callable[[], None]] = deque()
         self._events: deque[None] = deque()  # one for each event in the queue
         self._serving: _Serving | None = None
+        # All of their callbacks have begun, and some still ran when that was looked at. Replaced,
+        # never changed.
+        self._ending: tuple[_Serving, ...] = ()
+        self._thread = _Thread()
 
     @property
     def surplus(self) -> int:
         """Events in the queue that are no records, less records that are served but not freed."""
-        serving = self._serving
-        return len(self._events) - (0 if serving is None else serving.begun)
+        return len(self._events) - sum(serving.begun for serving in self._begun())
 
     @property
     def running(self) -> int:
         """How many records' callbacks run now."""
-        serving = self._serving
-        return 0 if serving is None else serving.begun - serving.ended
+        return sum(serving.running for serving in self._begun())
 
     @property
-    def is_empty(self) -> bool:
-        """Whether there is nothing to serve."""
-        return not self._queue and self._serving is None
+    def running_elsewhere(self) -> int:
+        """The same for who may wait for them: nothing, where a callback itself asks."""
+        return 0 if self._thread.is_serving else self.running
+
+    def _begun(self) -> tuple[_Serving, ...]:
+        # In this order: one that ends meanwhile may be there twice, but not be missed.
+        serving, ending = self._serving, self._ending
+        return ending if serving is None or serving in ending else (serving, *ending)
 
     def add_segment(self, segment: SealedSegment) -> None:
         """Queue a settled segment that somebody listens to."""
@@ -96,6 +115,15 @@ class DeliveryReports:
             Exception: What the first failing callback raised, after all the others ran.
             BaseException: An interrupt, at once; the next call goes on behind it.
         """
+        thread = self._thread
+        was_serving = thread.is_serving
+        try:
+            thread.is_serving = True
+            return self._serve()
+        finally:
+            thread.is_serving = was_serving
+
+    def _serve(self) -> int:
         served = 0
         failures: list[Exception] = []
         while True:
@@ -120,7 +148,13 @@ class DeliveryReports:
     def _next(self) -> _Serving | Callable[[], None] | None:
         with self._lock:
             # A handler may have served the first behind any call: so it is compared again, and
-            # taken without one in between.
+            # taken without one in between. Likewise below.
+            ending = self._ending
+            rest = tuple(found for found in ending if found.running)
+            done = [found.segment for found in ending if found not in rest]
+            if done and self._ending is ending:
+                self._ending = rest
+                self.served.extend(done)
             while self._serving is None and self._queue:
                 item = self._queue[0]
                 if isinstance(item, SealedSegment):
@@ -161,9 +195,9 @@ class DeliveryReports:
             finally:
                 serving.ended += 1
         with self._lock:
+            ending = (*self._ending, serving)
             if self._serving is serving:
-                self._serving = None
-                self.served.append(segment)
+                self._serving, self._ending = None, ending
         return served
 
 

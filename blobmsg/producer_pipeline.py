@@ -16,7 +16,7 @@ import logging
 import threading
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -53,6 +53,9 @@ if TYPE_CHECKING:
 __all__ = ["ProducerPipeline"]
 
 logger = logging.getLogger("blobmsg.producer")
+
+# How often who flushes looks whether another thread's callbacks have ended.
+_LOOK_S: Final = 0.05
 
 
 class ProducerPipeline:
@@ -447,12 +450,15 @@ class ProducerPipeline:
     def flush(self, timeout_s: float, is_over: Callable[[], bool] = lambda: False) -> int:
         """Seal everything at once and wait until all is reported, serving callbacks.
 
+        Those that other threads serve are waited for, too, as by stock; not when a callback itself
+        flushes, which would then wait for itself, as it does in stock.
+
         Args:
             timeout_s: At most so long; negative: no limit.
             is_over: Asked under the lock whether there is nothing to wait for any more.
 
         Returns:
-            What remains undelivered.
+            What remains undelivered, and callbacks that run elsewhere.
         """
         if self.is_own_thread():
             self._request_seal()
@@ -464,21 +470,24 @@ class ProducerPipeline:
                 self._serve_reports()
                 with self._core_lock.lock:
                     self._raise_defect()
-                    remaining = self.undelivered
-                    if not remaining:
+                    remaining = self.undelivered  # first: what has begun meanwhile runs
+                    running = self.reports.running_elsewhere
+                    if not remaining and not running:
                         self._acknowledged_silently = 0
                         return 0
                     if is_over():
-                        return remaining
+                        return remaining + running
                     # Again when all that was sealed is settled: callbacks may have produced more.
                     # Not for nothing, else it would seal the first records behind this flush.
                     is_settled = not self._core.notifier.unsettled_segments
-                    if is_first or (is_settled and self._has_unsealed()):
+                    if remaining and (is_first or (is_settled and self._has_unsealed())):
                         is_first = False
                         self._request_seal()
                 if limit.is_over or self._is_stopping:
-                    return remaining
-                wait_without(self._core_lock.lock, partial(news.wait, limit.patience_s()))
+                    return remaining + running
+                # Nobody tells of a callback that an interrupt has ended.
+                patience_s = limit.patience_s() if remaining else limit.slice_s(_LOOK_S)
+                wait_without(self._core_lock.lock, partial(news.wait, patience_s))
 
     def _has_unsealed(self) -> bool:
         return bool(self._core.batcher.filling_lanes()) or self._producer_topics.has_waiting

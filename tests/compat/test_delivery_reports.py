@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +112,31 @@ def test_reports_come_in_produce_order_with_growing_offsets(by_every_route: Both
     are_growing, values = by_every_route.agree(case)
     assert are_growing
     assert values == {n: [b"%d" % i for i in range(n, 60, 2)] for n in range(2)}
+
+
+def test_who_flushes_waits_for_callbacks_that_another_thread_runs(
+    by_every_route: Both,
+) -> None:
+    def case(side: Side) -> Any:
+        topic, begun, may_end, told = side.topic(), threading.Event(), threading.Event(), Reports()
+
+        def slow(error: Any, message: Any) -> None:
+            begun.set()
+            assert may_end.wait(20)
+            told(error, message)
+
+        with side.producer() as producer:
+            producer.produce(topic, b"1", partition=0, on_delivery=slow)
+            serving = threading.Thread(target=lambda: producer.poll(20))
+            serving.start()
+            assert begun.wait(20)
+            counts = [producer.flush(0.2), len(producer)]
+            threading.Timer(0.2, may_end.set).start()
+            counts += [producer.flush(20), len(told.outcomes)]
+            serving.join(20)
+        return counts
+
+    assert by_every_route.agree(case) == [1, 1, 0, 1]
 
 
 def test_delivery_report_only_error_holds_back_successes(both: Both) -> None:

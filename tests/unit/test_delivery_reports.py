@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +14,8 @@ from tests.helpers.producing import sealed_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from typing_extensions import Self
 
     from blobmsg.core.segments import SealedSegment
 
@@ -153,16 +157,16 @@ def test_reports_and_events_run_in_the_order_they_came() -> None:
 
 def test_only_events_are_a_surplus() -> None:
     queue = reports()
-    states = [(queue.surplus, queue.is_empty)]
+    surplus = [queue.surplus]
     queue.add_segment(delivered(Told(), records=5))
-    states.append((queue.surplus, queue.is_empty))
+    surplus.append(queue.surplus)
     queue.add_event(lambda: None)
-    states.append((queue.surplus, queue.is_empty))
+    surplus.append(queue.surplus)
     queue.serve()
-    states.append((queue.surplus, queue.is_empty))
+    surplus.append(queue.surplus)
 
     # Records are counted by the buffer until they are served.
-    assert states == [(0, True), (0, False), (1, False), (0, True)]
+    assert surplus == [0, 0, 1, 0]
 
 
 def test_serving_nothing_is_fine() -> None:
@@ -202,7 +206,7 @@ def test_the_first_failure_of_a_callback_is_raised_after_all_others_ran() -> Non
 
     assert told.values == [b"v"]
     assert list(queue.served) == [bad, good]
-    assert queue.is_empty
+    assert queue.serve() == 0
 
 
 def test_an_interrupt_in_a_callback_leaves_at_once_and_loses_no_other_report() -> None:
@@ -233,6 +237,81 @@ def test_a_callback_may_serve_others() -> None:
 
     assert told.values == [b"v"]
     assert told.served == [1]
+
+
+class Slow:
+    """A callback that takes its time for the first record, in a thread that serves."""
+
+    def __init__(self, queue: DeliveryReports, failure: BaseException | None = None) -> None:
+        self._queue = queue
+        self._failure = failure
+        self._begun, self._released = threading.Event(), threading.Event()
+        self.told: list[int] = []
+        self.seen_inside: int | None = None
+        self._thread = threading.Thread(target=self._serve)
+
+    def __call__(self, _error: object, message: Any) -> None:
+        self.told.append(message.offset())
+        if len(self.told) > 1:
+            return
+        self.seen_inside = self._queue.running_elsewhere
+        self._begun.set()
+        assert self._released.wait(20)
+        if self._failure is not None:
+            raise self._failure
+
+    def _serve(self) -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            self._queue.serve()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._begun.wait(20)
+        return self
+
+    def end(self) -> None:
+        self._released.set()
+        self._thread.join(20)
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+def test_a_segment_is_served_when_the_callback_that_another_thread_runs_has_ended() -> None:
+    queue = reports()
+    slow = Slow(queue)
+    segment, other = delivered(slow, records=3), delivered(Told())
+    queue.add_segment(segment)
+    queue.add_segment(other)
+
+    with slow:
+        assert queue.serve() == 3
+        assert len(slow.told) == 3
+        assert list(queue.served) == [other]
+        assert (queue.running, queue.running_elsewhere, queue.surplus) == (1, 1, -3)
+        assert queue.serve() == 0
+        slow.end()
+
+    # Who flushes in a callback would wait for itself.
+    assert slow.seen_inside == 0
+    assert list(queue.served) == [other, segment]
+    assert (queue.running, queue.surplus) == (0, 0)
+
+
+def test_a_callback_that_an_interrupt_ends_in_another_thread_holds_nothing_up() -> None:
+    queue = reports()
+    slow = Slow(queue, KeyboardInterrupt())
+    segment = delivered(slow, records=2)
+    queue.add_segment(segment)
+
+    with slow:
+        assert queue.serve() == 1
+        slow.end()
+
+    assert list(queue.served) == []
+    assert queue.running == 0
+    assert queue.serve() == 0
+    assert list(queue.served) == [segment]
 
 
 def test_any_failure_becomes_a_kafka_error() -> None:
