@@ -31,12 +31,16 @@ _NO_ANSWER: Final = frozenset(
         KafkaError._WAIT_COORD,
     }
 )
-# The group's coordinator has moved. The C client looks for the new one, and raises all the same.
+# The group's coordinator or a partition's leader has moved. The C client looks for the new one, and
+# raises all the same.
 _MOVED: Final = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
         KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
 _LOOKS_FOR_IT_S: Final = 0.1

@@ -109,6 +109,7 @@ def main() -> int:
             "group.id": arguments.group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,  # positions go with the transaction
+            "session.timeout.ms": 10_000,  # then others get the orders of one that was killed
         }
     )
     payments = Payments(consumer, producer, arguments.to)

@@ -46,6 +46,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 _START_SECONDS = 300
+# Else the leaders that a killed broker had go back to it up to five minutes later, in the middle of
+# another test, whose groups then have another coordinator.
+_BROKER_OVERRIDES = {"auto.leader.rebalance.enable": "false"}
 
 # Hypothesis' own limits are for a machine that does nothing else. In CI its examples stay the same.
 hypothesis.settings.register_profile(
@@ -86,7 +89,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         started = ExitStack()
         config.add_cleanup(started.close)
         config.stash[_started] = started.enter_context(
-            lab.start_stack(f"test-{os.getpid()}", timeout_seconds=_START_SECONDS)
+            lab.start_stack(
+                f"test-{os.getpid()}",
+                broker_overrides=_BROKER_OVERRIDES,
+                timeout_seconds=_START_SECONDS,
+            )
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -15,13 +16,15 @@ __all__ = ["create_topics"]
 
 _SPREADS_S: Final = 20.0
 _ANSWER_S: Final = 60.0
+_ASK_AGAIN_S: Final = 0.1
 
 
 def create_topics(admin: Any, topics: Iterable[Any]) -> None:
     """Make topics whose names nobody else uses.
 
-    A broker hands the request to the controller, and once more to the next one when that ends
-    meanwhile. If the first had made the topic, the answer is that there is one: ours.
+    Where a request got no answer there may be a topic all the same, and it is ours: the client has
+    asked again because a broker had closed the connection, as it does with one that was idle for
+    ten minutes; or the broker has, because the controller ended meanwhile.
 
     Args:
         admin: An AdminClient.
@@ -30,17 +33,21 @@ def create_topics(admin: Any, topics: Iterable[Any]) -> None:
     Raises:
         LabError: A topic can't be made; others may have been.
     """
-    made = admin.create_topics(
-        list(topics), operation_timeout=_SPREADS_S, request_timeout=_ANSWER_S
-    )
-    for topic, answer in made.items():
-        failure: BaseException | None = answer.exception()
-        if failure is not None and not _is_there(failure):
-            raise LabError(f"topic {topic} can't be made: {failure}") from failure
+    missing = {topic.topic: topic for topic in topics}
+    deadline = time.monotonic() + _ANSWER_S
+    while missing:
+        made = admin.create_topics(
+            list(missing.values()), operation_timeout=_SPREADS_S, request_timeout=_ANSWER_S
+        )
+        for name, answer in made.items():
+            failure: BaseException | None = answer.exception()
+            if failure is None or _code(failure) == KafkaError.TOPIC_ALREADY_EXISTS:
+                del missing[name]
+            elif _code(failure) != KafkaError._TRANSPORT or time.monotonic() >= deadline:
+                raise LabError(f"topic {name} can't be made: {failure}") from failure
+        if missing:
+            time.sleep(_ASK_AGAIN_S)
 
 
-def _is_there(failure: BaseException) -> bool:
-    return (
-        isinstance(failure, KafkaException)
-        and failure.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
-    )
+def _code(failure: BaseException) -> int | None:
+    return failure.args[0].code() if isinstance(failure, KafkaException) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,10 +15,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 
 from blobmsg.lab import create_topics
 from tests.helpers.group_histories import VirtualGroupHistory, draw_group_history
-from tests.helpers.metadata import wait_until_all_know
+from tests.helpers.metadata import difference_on_steady_leaders, wait_until_all_know
 from tests.helpers.stock_group import StockGroupHistory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from tests.helpers.group_histories import Step, View
 
 HISTORIES = 72
@@ -27,23 +30,33 @@ _THREADS = 16
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_the_virtual_group_does_as_one_of_real_kafka(bootstrap: str) -> None:
+def test_the_virtual_group_does_as_one_of_real_kafka(
+    bootstrap: str, make_topic: Callable[..., str]
+) -> None:
     conf = {"bootstrap.servers": bootstrap}
     admin = AdminClient({**conf, "log_level": 0})
     topics = _make_topics(admin, bootstrap)
 
-    def differences(seed: int) -> str:
+    def places(seed: int) -> Iterator[tuple[str, int]]:
+        yield topics[seed], 0
+        while True:
+            yield make_topic(partitions=draw_group_history(seed).partitions), 0
+
+    def compare(seed: int, topic: str, _partition: int) -> str:
         history = draw_group_history(seed)
         expected = _virtual(seed)
-        with StockGroupHistory(admin, conf, topics[seed], history) as stock:
+        with StockGroupHistory(admin, conf, topic, history) as stock:
             for place, (step, view) in enumerate(expected):
                 found = stock.do(step, view)
                 if found != view:
                     return _difference(seed, expected[:place], (step, view), found)
         return ""
 
+    def difference(seed: int) -> str:
+        return difference_on_steady_leaders(bootstrap, places(seed), partial(compare, seed))
+
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = [text for text in pool.map(differences, range(HISTORIES)) if text]
+        found = [text for text in pool.map(difference, range(HISTORIES)) if text]
 
     assert not found, "\n".join(found)
 

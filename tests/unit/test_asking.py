@@ -108,7 +108,8 @@ def test_other_threads_have_no_interrupts_and_ask_once() -> None:
 
 
 def test_a_coordinator_that_has_moved_is_looked_for(clock: Clock) -> None:
-    answers = iter([KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS, None])
+    moves = [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS]
+    answers = iter([*moves, KafkaError.NOT_LEADER_FOR_PARTITION, None])
 
     def question(_timeout_s: float) -> str:
         code = next(answers)
