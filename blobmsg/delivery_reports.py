@@ -88,11 +88,11 @@ class DeliveryReports:
 
     @property
     def running_elsewhere(self) -> int:
-        """The same for who may wait for them: nothing, where a callback itself asks."""
+        """How many run in other threads; 0 for a callback that asks, which must not wait."""
         return 0 if self._thread.is_serving else self.running
 
     def _begun(self) -> tuple[_Serving, ...]:
-        # In this order: one that ends meanwhile may be there twice, but not be missed.
+        # In this order, and changed in the other one: what ends meanwhile is found twice at most.
         serving, ending = self._serving, self._ending
         return ending if serving is None or serving in ending else (serving, *ending)
 
@@ -115,6 +115,8 @@ class DeliveryReports:
             Exception: What the first failing callback raised, after all the others ran.
             BaseException: An interrupt, at once; the next call goes on behind it.
         """
+        if not self._queue and self._serving is None and not self._ending:
+            return 0
         thread = self._thread
         was_serving = thread.is_serving
         try:
@@ -148,13 +150,9 @@ class DeliveryReports:
     def _next(self) -> _Serving | Callable[[], None] | None:
         with self._lock:
             # A handler may have served the first behind any call: so it is compared again, and
-            # taken without one in between. Likewise below.
-            ending = self._ending
-            rest = tuple(found for found in ending if found.running)
-            done = [found.segment for found in ending if found not in rest]
-            if done and self._ending is ending:
-                self._ending = rest
-                self.served.extend(done)
+            # taken without one in between.
+            if self._ending:
+                self._take_ended()
             while self._serving is None and self._queue:
                 item = self._queue[0]
                 if isinstance(item, SealedSegment):
@@ -171,6 +169,15 @@ class DeliveryReports:
                     self._events.popleft()
                     return item
             return self._serving
+
+    def _take_ended(self) -> None:
+        """Under the lock; what a handler has taken meanwhile is compared again, too."""
+        ending = self._ending
+        rest = tuple(found for found in ending if found.running)
+        ended = [found.segment for found in ending if found not in rest]
+        if self._ending is ending:
+            self._ending = rest
+            self.served.extend(ended)
 
     def _serve_segment(self, serving: _Serving, failures: list[Exception]) -> int:
         served = 0
@@ -195,9 +202,9 @@ class DeliveryReports:
             finally:
                 serving.ended += 1
         with self._lock:
-            ending = (*self._ending, serving)
             if self._serving is serving:
-                self._serving, self._ending = None, ending
+                self._ending = (*self._ending, serving)
+                self._serving = None
         return served
 
 

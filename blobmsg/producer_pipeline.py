@@ -403,6 +403,11 @@ class ProducerPipeline:
             not_freed = sum(segment.record_count for segment in tuple(self.reports.served))
             return records - not_freed + self.reports.surplus
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether another thread has closed the producer."""
+        return self._is_stopping
+
     def hold_outcomes(self, size_bytes: int) -> None:
         """See `BufferMemory.hold_outcomes`."""
         with self._core_lock.lock:
@@ -450,8 +455,8 @@ class ProducerPipeline:
     def flush(self, timeout_s: float, is_over: Callable[[], bool] = lambda: False) -> int:
         """Seal everything at once and wait until all is reported, serving callbacks.
 
-        Those that other threads serve are waited for, too, as by stock; not when a callback itself
-        flushes, which would then wait for itself, as it does in stock.
+        Those that other threads run are waited for, too, as by stock; not by a callback that
+        flushes. Stock waits there for the callback itself; this does not.
 
         Args:
             timeout_s: At most so long; negative: no limit.

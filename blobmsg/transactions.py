@@ -224,6 +224,8 @@ class Transactions:
         finally:
             while raised:  # and none is left in this frame, which each has itself
                 self._pipeline.raise_later(raised.pop(0))
+        while self._pipeline.reports.running_elsewhere and not limit.is_over:
+            self._pipeline.wait_for_news(limit.slice_s(_LOOK_S))
         self._pipeline.serve(0)
 
     def _serve(self, raised: list[Exception]) -> None:
@@ -265,7 +267,7 @@ class Transactions:
                 raise self._requires_abort()
             if step is CommitStep.END:
                 return
-            if limit.is_over:
+            if limit.is_over or self._pipeline.is_stopping:
                 raise _still_delivering(remaining)
 
     def _requires_abort(self) -> KafkaException:

@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from blobmsg.errors import BlobmsgError
 from blobmsg.forks import forget_after_fork
 from blobmsg.format.notification import HEADER_NAME, HEADER_VALUE
-from blobmsg.group_commits import find_commits
+from blobmsg.group_commits import committed, find_commits
 from blobmsg.inner_config import admin_config
 from blobmsg.resources import freeze
 from blobmsg_spark.sink_options import open_producer
@@ -43,6 +43,8 @@ _HEADERS: Final = [(HEADER_NAME, HEADER_VALUE)]
 # that nobody ended.
 _STEP_S: Final = 120.0
 _REQUEST_S: Final = 10.0
+# Within one attempt of those of a step; behind it a refusal is found.
+_COMMITTED_S: Final = 2.0
 _RETRY_EVERY_S: Final = 0.1
 # Reports are taken so often while notifications are handed over.
 _POLL_EVERY: Final = 1000
@@ -142,7 +144,8 @@ class SinkTransaction:
         """
         if self._last_batch is None:
             self._do("begin", self._producer.init_transactions)
-            self._last_batch = -1 if batch_id is None else self._find_last_batch()
+            topics = {found.topic for found in notifications}
+            self._last_batch = -1 if batch_id is None else self._find_last_batch(topics)
         if batch_id is not None and batch_id <= self._last_batch:
             log = logger.info if batch_id == self._last_batch else logger.warning
             last = self._last_batch
@@ -235,16 +238,25 @@ class SinkTransaction:
             lambda timeout: self._producer.send_offsets_to_transaction(markers, metadata, timeout),
         )
 
-    def _find_last_batch(self) -> int:
-        """The last micro-batch that is written; -1: none is."""
+    def _find_last_batch(self, topics: set[str]) -> int:
+        """The last micro-batch that is written; -1: none is.
+
+        Args:
+            topics: Of this one: the broker that is asked for all may not know the newest yet.
+        """
         with self._group() as group:
-            last: int = self._do("read the marker", lambda _: _read_marker(group))
+            last: int = self._do("read the marker", lambda _: _read_marker(group, topics))
         return last
 
     @contextlib.contextmanager
     def _group(self) -> Generator[Any]:
         """A client with the group's name; whatever transaction is open there, it waits for."""
-        group = _StockConsumer({**admin_config(self._kafka_conf), "group.id": self._name})
+        conf = {
+            **admin_config(self._kafka_conf),
+            "group.id": self._name,
+            "isolation.level": "read_committed",
+        }
+        group = _StockConsumer(conf)
         try:
             yield group
         finally:
@@ -289,13 +301,13 @@ class SinkTransaction:
             )
 
 
-def _read_marker(group: Any) -> int:
-    """The last micro-batch that a client of the group finds, of all topics; -1: none."""
+def _read_marker(group: Any, topics: set[str]) -> int:
+    """The last micro-batch that a client of the group finds, of these and all topics; -1: none."""
     try:
-        topics = group.list_topics(timeout=_REQUEST_S).topics
+        names = topics.union(group.list_topics(timeout=_REQUEST_S).topics)
         commits = find_commits(
-            lambda places: group.committed(places, timeout=_REQUEST_S),
-            ((topic, 0) for topic in topics),
+            lambda places: committed(group, places, _COMMITTED_S),
+            ((topic, 0) for topic in sorted(names)),
         )
         return max((batch_number(place.metadata) for place in commits), default=-1)
     except KafkaException as failure:

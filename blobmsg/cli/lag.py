@@ -10,6 +10,7 @@ import contextlib
 import json
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
@@ -25,7 +26,7 @@ from blobmsg.asking import ask
 from blobmsg.cli.command import FINDING, OK, Command, Finding, UserMistake
 from blobmsg.cli.partition_lag import PartitionLag
 from blobmsg.cli.settings_argument import add_settings_argument, read_settings, with_brokers
-from blobmsg.group_commits import find_commits
+from blobmsg.group_commits import committed, find_commits
 from blobmsg.inner_config import admin_config
 
 if TYPE_CHECKING:
@@ -148,12 +149,9 @@ def _find_partitions(
 ) -> list[PartitionLag]:
     """Every partition of these topics, or of those with a commit, and what is committed there."""
     found = kafka.topics(topics)
-    for topic, about in found.items():
-        if about.error is not None:
-            problem = f"topic {topic!r}: {about.error.str()}"
-            if topics:
-                raise UserMistake(problem)
-            findings.add(problem)
+    for topic in topics:
+        if found[topic].error is not None:
+            raise UserMistake(f"topic {topic!r}: {found[topic].error.str()}")
     partitions = [(topic, number) for topic in found for number in sorted(found[topic].partitions)]
     commits = kafka.commits(partitions)
     if not topics:
@@ -244,15 +242,12 @@ class _Kafka:
     ) -> dict[tuple[str, int], TopicPartition]:
         """What the group has committed in these."""
 
-        def committed(places: list[TopicPartition]) -> list[TopicPartition]:
-            return ask(
-                lambda timeout_s: self._asker.committed(places, timeout=timeout_s), self._left_s()
-            )
+        def ask_for(places: list[TopicPartition]) -> list[TopicPartition]:
+            return ask(partial(committed, self._asker, places), self._left_s())
 
         with self._asking():
             return {
-                (place.topic, place.partition): place
-                for place in find_commits(committed, partitions)
+                (place.topic, place.partition): place for place in find_commits(ask_for, partitions)
             }
 
     def watermarks(self, topic: str, partition: int) -> tuple[int, int]:

@@ -19,6 +19,10 @@ from tests.helpers.both import Both
 from tests.helpers.records import Reports, flush, recent_ms, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
     from tests.helpers.both import Side
 
 _HEADERS = [("a", b"1"), ("a", None), ("b", b"")]
@@ -118,25 +122,67 @@ def test_who_flushes_waits_for_callbacks_that_another_thread_runs(
     by_every_route: Both,
 ) -> None:
     def case(side: Side) -> Any:
-        topic, begun, may_end, told = side.topic(), threading.Event(), threading.Event(), Reports()
-
-        def slow(error: Any, message: Any) -> None:
-            begun.set()
-            assert may_end.wait(20)
-            told(error, message)
-
-        with side.producer() as producer:
-            producer.produce(topic, b"1", partition=0, on_delivery=slow)
-            serving = threading.Thread(target=lambda: producer.poll(20))
-            serving.start()
-            assert begun.wait(20)
+        with side.producer() as producer, _SlowCallback(producer, side.topic()) as slow:
             counts = [producer.flush(0.2), len(producer)]
-            threading.Timer(0.2, may_end.set).start()
-            counts += [producer.flush(20), len(told.outcomes)]
-            serving.join(20)
-        return counts
+            slow.end_soon()
+            return [*counts, producer.flush(20), slow.has_ended]
 
-    assert by_every_route.agree(case) == [1, 1, 0, 1]
+    assert by_every_route.agree(case) == [1, 1, 0, True]
+
+
+_ENDS: dict[str, Callable[[Any], object]] = {
+    "close": lambda producer: producer.close(),
+    "commit": lambda producer: producer.commit_transaction(20),
+    "abort": lambda producer: producer.abort_transaction(20),
+}
+
+
+@pytest.mark.parametrize("end", _ENDS)
+def test_so_does_who_ends_a_transaction_or_the_producer(both: Both, end: str) -> None:
+    def case(side: Side) -> Any:
+        topic = side.topic()
+        more = {} if end == "close" else {"transactional.id": topic}
+        with side.producer(more) as producer:
+            if more:
+                producer.init_transactions(20)
+                producer.begin_transaction()
+            with _SlowCallback(producer, topic) as slow:
+                slow.end_soon()
+                _ENDS[end](producer)
+                return slow.has_ended
+
+    assert both.agree(case)
+
+
+class _SlowCallback:
+    """A callback that another thread is running; a context manager."""
+
+    def __init__(self, producer: Any, topic: str) -> None:
+        self._begun, self._may_end = threading.Event(), threading.Event()
+        self.has_ended = False
+        producer.produce(topic, b"1", partition=0, on_delivery=self._called)
+        self._thread = threading.Thread(target=self._serve, args=(producer,))
+
+    def _called(self, _error: Any, _message: Any) -> None:
+        self._begun.set()
+        assert self._may_end.wait(20)
+        self.has_ended = True
+
+    def _serve(self, producer: Any) -> None:
+        while not self._begun.is_set():
+            producer.poll(0.1)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._begun.wait(20)
+        return self
+
+    def end_soon(self) -> None:
+        threading.Timer(0.3, self._may_end.set).start()
+
+    def __exit__(self, *_: object) -> None:
+        self._may_end.set()
+        self._thread.join(20)
 
 
 def test_delivery_report_only_error_holds_back_successes(both: Both) -> None:
