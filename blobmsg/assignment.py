@@ -9,7 +9,7 @@ while its committed position is not known. It is resumed when none of these hold
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from blobmsg.rare_log import RareLog
 
 __all__ = ["Assignment"]
+
+# What the inner consumer's own look-up of a committed offset takes at most where ours has an answer.
+_OWN_LOOK_UP_S: Final = 3.0
 
 
 class Assignment:
@@ -94,6 +97,9 @@ class Assignment:
         self._paused_by_user: set[FlowKey] = set()
         self._ever_assigned: set[FlowKey] = set()
         self._is_giving_up = False
+        self._is_incremental = False
+        # Of partitions whose position is known and where the inner consumer could not be sent yet.
+        self._not_sent_since: dict[FlowKey, float] = {}
         self._begun_by_policy: set[FlowKey] = set()  # of which nothing was committed
 
     def assigned(self) -> list[TopicPartition]:
@@ -135,6 +141,7 @@ class Assignment:
             except KafkaException:
                 self.forget_lost()  # librdkafka may have unassigned all before it refused
                 raise
+            self._is_incremental = is_incremental
             with self._lock:
                 paused_for_us = [] if is_incremental else self._forget(list(self._core.flows))
                 for partition, start in zip(partitions, starts, strict=True):
@@ -191,18 +198,49 @@ class Assignment:
         found, unresolved = self._look_up(keys)
         self._unresolved.update(unresolved)
         for key, position in found.items():
-            if self._inner_start(position) != OFFSET_INVALID:
-                try:
-                    self._inner.seek(TopicPartition(*key, self._inner_start(position)))
-                except KafkaException:  # its own look-up has not come to an end yet
-                    self._unresolved[key] = self._monotonic_s() + RESOLVE_AGAIN_S
-                    continue
+            start = self._inner_start(position)
+            if start != OFFSET_INVALID and not self._is_sent(key, start):
+                self._unresolved[key] = self._monotonic_s() + RESOLVE_AGAIN_S
+                continue
             with self._lock:
                 flow = self._core.flows[key]
                 self._core.sought(key, position if position >= 0 else None)
                 del self._unresolved[key]
             if not flow.is_paused_by_user:
                 self._inner.resume([TopicPartition(*key)])
+
+    def _is_sent(self, key: FlowKey, kafka_offset: int) -> bool:
+        """Send the inner consumer there; whether it goes.
+
+        It does not before its own look-up has come to an end; and where that was answered by a
+        broker that is no longer the group's coordinator, librdkafka (2.16) neither asks again nor
+        ever reads the partition. So it is given the partition again, with the offset.
+        """
+        place = TopicPartition(*key, kafka_offset)
+        now = self._monotonic_s()
+        is_late = now - self._not_sent_since.setdefault(key, now) >= _OWN_LOOK_UP_S
+        try:
+            if not is_late:
+                self._inner.seek(place)
+            elif self._is_incremental:
+                self._inner.incremental_unassign([TopicPartition(*key)])
+                self._inner.incremental_assign([place])
+            else:
+                self._inner.assign([place, *self._inner_places_but(key)])
+        except KafkaException:
+            return False
+        del self._not_sent_since[key]
+        return True
+
+    def _inner_places_but(self, key: FlowKey) -> list[TopicPartition]:
+        """Where the inner consumer is in all other partitions."""
+        others = [p for p in self._inner.assignment() if (p.topic, p.partition) != key]
+        for place, position in zip(others, self._inner.position(others), strict=True):
+            if (place.topic, place.partition) in self._unresolved:
+                place.offset = OFFSET_STORED
+            elif position.offset >= 0:
+                place.offset = position.offset
+        return others
 
     def send_back(self) -> None:
         """Send the inner consumer where it was sent before, or as the reset policy says."""
@@ -327,6 +365,7 @@ class Assignment:
             self._handout.forget(key)
             self._commits.positions.forget(key)
             self._unresolved.pop(key, None)
+            self._not_sent_since.pop(key, None)
             self._begun_by_policy.discard(key)
         return paused_for_us
 
@@ -347,6 +386,7 @@ class Assignment:
                 self._intake.drop(key)
                 self._core.sought(key, start if start >= 0 else None)
                 was_unresolved = self._unresolved.pop(key, None) is not None
+                self._not_sent_since.pop(key, None)
                 self._unresolved.update(unresolved)
             if unresolved:
                 self._inner.pause([TopicPartition(*key)])

@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -49,6 +50,8 @@ _QUEUED_KIB: Final = 8192
 # A paused broker's connections end after librdkafka's socket.timeout.ms (60 s), and a leader that
 # hangs is replaced after its session; then what waited is sent.
 _CAUGHT_UP_S: Final = 360.0
+# Within which a broker hands its partitions over and ends, and within which it answers again.
+_RESTART_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.1
 _PAUSE_S: Final = 9.0
 _RSS_EVERY_S: Final = 1.0
@@ -149,6 +152,8 @@ class Conductor:
         self._pauses: dict[str, list[tuple[float, float]]] = {}
         self._resume_at: dict[str, float] = {}
         self._healed = threading.Event()
+        self._beside = ThreadPoolExecutor(1)
+        self._restart: Future[None] | None = None
         self._done: set[str] = set()  # slots that nobody takes any more
         self._crashes = 0
         # Which assignor a group has is chance, too: whole rebalances or cooperative ones.
@@ -171,6 +176,7 @@ class Conductor:
                 self._tell_stacks()
             finally:
                 self._healed.set()
+                self._await_restart()
                 for child in self._all:
                     if child.is_alive:
                         child.kill()
@@ -229,13 +235,20 @@ class Conductor:
 
     def _hurt_kafka(self, step: Step) -> None:
         action, _, how_many = step.kafka.partition(" ")
-        brokers = self._stack.brokers
-        for broker in brokers if how_many == "all" else [brokers[step.broker]]:
+        brokers = self._stack.brokers if how_many == "all" else [self._stack.brokers[step.broker]]
+        for broker in brokers:
             self._count(f"{action} broker")
             if action == "kill":
                 broker.kill()
-            else:
+            elif action == "pause":
                 broker.pause()
+        if action == "restart":
+            self._restart = self._beside.submit(_restart_in_turn, brokers)
+
+    def _await_restart(self) -> None:
+        restart, self._restart = self._restart, None
+        if restart is not None:
+            restart.result()
 
     def _hurt_child(self, fault: ChildFault) -> None:
         # The stock client beside ours gets the same.
@@ -274,6 +287,7 @@ class Conductor:
                 self._resume(child)
         self._proxy.rule = None
         self._healed.set()
+        self._await_restart()
         heal(self._stack)
         self._say("healed", quiet=True)
 
@@ -608,6 +622,12 @@ class Conductor:
             child.tell_stacks()
         # Nothing tells when they have been written.
         threading.Event().wait(2.0)
+
+
+def _restart_in_turn(brokers: Iterable[lab.Node]) -> None:
+    for broker in brokers:
+        broker.shut_down(_RESTART_S)
+        broker.start(_RESTART_S)
 
 
 def _whose(child: ChildProcess) -> str:

@@ -12,8 +12,9 @@ from tests.chaos.store_faults import STORE_FAULTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What can happen to Kafka. The names say it; `all` is all three brokers.
-KAFKA_FAULTS: Final = ("kill one", "pause one", "kill all", "pause all")
+#: What can happen to Kafka. The names say it; `all` is all three brokers, which are restarted one
+#: after the other, as for an upgrade.
+KAFKA_FAULTS: Final = ("kill one", "pause one", "kill all", "pause all", "restart all")
 #: What can happen to a child: SIGKILL, SIGSTOP for longer than the session, SIGTERM.
 CHILD_FAULTS: Final = ("kill", "pause", "end")
 
