@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Assignment"]
 
-# What the inner consumer's own look-up of a committed offset takes at most where ours has an answer.
+# What the inner consumer's own look-up of a committed offset takes at most, if ours has an answer.
 _OWN_LOOK_UP_S: Final = 3.0
 
 
