@@ -230,11 +230,10 @@ class _Kafka:
     def _list_topics(self, topic: str | None) -> dict[str, Any]:
         """Of one or all; none is created."""
 
-        def question(timeout_s: float) -> Any:
-            return self._asker.list_topics(topic, timeout=timeout_s)
-
         with self._asking():
-            found: dict[str, Any] = ask(question, self._left_s()).topics
+            found: dict[str, Any] = ask(
+                partial(self._asker.list_topics, topic), self._left_s()
+            ).topics
         return found
 
     def commits(

@@ -16,7 +16,7 @@ __all__ = ["create_topics"]
 
 _SPREADS_S: Final = 20.0
 _ANSWER_S: Final = 60.0
-_ASK_AGAIN_S: Final = 0.1
+_ASK_AGAIN_S: Final = 0.1  # no event tells that a broker takes connections again
 
 
 def create_topics(admin: Any, topics: Iterable[Any]) -> None:

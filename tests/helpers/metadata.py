@@ -58,20 +58,20 @@ def difference_on_steady_leaders(
     """
     found = ""
     for place in islice(places, _MOST_ATTEMPTS):
-        before = _places_in_time(brokers, place[0])
+        before = _newest_epochs(brokers, place[0])
         try:
             found = compare(*place)
         except Exception as failure:
-            if _places_in_time(brokers, place[0]) == before:
+            if _newest_epochs(brokers, place[0]) == before:
                 raise
             found = repr(failure)
             continue
-        if not found or _places_in_time(brokers, place[0]) == before:
+        if not found or _newest_epochs(brokers, place[0]) == before:
             return found
     return f"leaders have moved in each of {_MOST_ATTEMPTS} attempts; at last: {found}"
 
 
-def _places_in_time(brokers: str, topic: str) -> list[dict[int, int]]:
+def _newest_epochs(brokers: str, topic: str) -> list[dict[int, int]]:
     """The newest leader epochs that any broker knows."""
     newest: list[dict[int, int]] = []
     for name in (topic, *_INTERNAL_TOPICS):
