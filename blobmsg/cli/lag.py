@@ -229,7 +229,6 @@ class _Kafka:
 
     def _list_topics(self, topic: str | None) -> dict[str, Any]:
         """Of one or all; none is created."""
-
         with self._asking():
             found: dict[str, Any] = ask(
                 partial(self._asker.list_topics, topic), self._left_s()

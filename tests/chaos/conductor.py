@@ -28,6 +28,7 @@ from tests.chaos.journal import Journal, read_journal
 from tests.chaos.log_reader import read_log
 from tests.chaos.recovery import Recovery, check_recoveries
 from tests.chaos.store_faults import store_rule
+from tests.chaos.watch import Watch
 from tests.helpers.fault_proxy import FaultProxy
 from tests.helpers.stack import heal, topic_factory
 
@@ -54,8 +55,6 @@ _CAUGHT_UP_S: Final = 360.0
 _RESTART_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.1
 _PAUSE_S: Final = 9.0
-_RSS_EVERY_S: Final = 1.0
-_STALL_S: Final = 0.4
 _CRASHES_AT_MOST: Final = 10
 _OURS, _STOCK = "ours", "stock"
 
@@ -77,40 +76,6 @@ class Outcome:
     store_faults: Counter[str] = field(default_factory=Counter)
     rss: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     seconds: float = 0.0
-
-
-class Watch(threading.Thread):
-    """Looks at the children's memory, and at whether the machine itself stands still.
-
-    Threads: its own; `rss_bytes` and `stalls` are read when it has ended.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(name="chaos-watch", daemon=True)
-        self.children: tuple[ChildProcess, ...] = ()
-        self.rss_bytes: dict[str, int] = {}
-        self.stalls: list[tuple[float, float]] = []
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        """Until `end`."""
-        look_at = last = time.monotonic()
-        while not self._ended.wait(_LOOK_EVERY_S):
-            now = time.monotonic()
-            if now - last > _LOOK_EVERY_S + _STALL_S:
-                self.stalls.append((last, now))
-            last = now
-            if now < look_at:
-                continue
-            look_at = now + _RSS_EVERY_S
-            for child in self.children:
-                most = max(self.rss_bytes.get(child.instance, 0), child.rss_bytes())
-                self.rss_bytes[child.instance] = most
-
-    def end(self) -> None:
-        """Stop; returns when it has."""
-        self._ended.set()
-        self.join()
 
 
 class Conductor:
