@@ -69,7 +69,7 @@ class NotifierThread:
     """What the notifier thread does, and what others may ask of it.
 
     Args:
-        inner: The stock producer; anything with its `produce`, `poll`, `flush`, `purge`.
+        inner: The stock producer; anything with its `produce`, `poll`, `flush`, `purge`, `len`.
         core: Decides.
         topics: Of the producer.
         outbox: The queue before the inner producer's own.
@@ -244,7 +244,9 @@ class NotifierThread:
         """Nothing is handed over meanwhile."""
         if in_queue:
             self.purge_queued()
-        self.inner.purge(in_queue=in_queue, in_flight=in_flight)
+        # librdkafka's threads do it after this call, and may drop what is handed over meanwhile.
+        if len(self.inner):
+            self.inner.purge(in_queue=in_queue, in_flight=in_flight)
 
     def purge_queued(self) -> None:
         """Fail what the inner producer was not given."""

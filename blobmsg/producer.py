@@ -421,7 +421,8 @@ class BlobProducer(_ProducerBase):
                 `_PURGE_QUEUE`.
             in_flight: Those whose notification, or which as plain ones, were sent to a broker that
                 has not answered: reported with `_PURGE_INFLIGHT`, and yet a consumer may get them.
-            blocking: Return when they are dropped; else at once.
+            blocking: Return when they are dropped; else at once. What was on its way to a broker
+                is dropped a moment later, as by stock, and with it what follows it there by then.
 
         Threads: any.
         """

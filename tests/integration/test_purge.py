@@ -63,6 +63,22 @@ class _Statistics:
         wait_until(look, "messages stay in flight")
 
 
+def _assert_goes_on(producer: Any, topic: str) -> None:
+    """Assert that a record behind a purge is delivered.
+
+    librdkafka's threads do a purge on their own, and confluent-kafka (2.8 to 2.16) asks for no answer
+    of theirs when it is to wait for them: the first record behind one may still be dropped by it.
+    """
+    codes: list[int | None] = []
+
+    def is_delivered() -> bool:
+        codes.extend(send(producer, topic, [b"after"]).codes)
+        return codes[-1] is None
+
+    wait_until(is_delivered, "a record is delivered")
+    assert set(codes[:-1]) <= {KafkaError._PURGE_QUEUE}
+
+
 def _arrived(conf: dict[str, Any], topic: str, partitions: int) -> list[bytes]:
     reader = {**conf, "group.id": topic, "enable.partition.eof": True}
     with BlobConsumer(reader) as consumer:
@@ -136,11 +152,10 @@ def test_what_a_broker_was_sent_is_reported_as_in_flight_and_the_producer_goes_o
             statistics.wait(producer)
             producer.purge()
             flush(producer)
-        after = send(producer, topic, [b"after"])
+        _assert_goes_on(producer, topic)
 
     assert reports.codes == [KafkaError._PURGE_INFLIGHT]
     assert [error.str() for error in reports.errors] == ["Local: Purged in flight"]
-    assert after.codes == [None]
 
 
 def test_plain_records_are_dropped_with_their_places_in_order(
@@ -159,9 +174,8 @@ def test_plain_records_are_dropped_with_their_places_in_order(
             statistics.wait(producer)
             producer.purge(blocking=False)
             flush(producer)
-        after = send(producer, topic, [b"after"])
+        _assert_goes_on(producer, topic)
 
-    assert after.codes == [None]
     assert set(reports.codes) == {KafkaError._PURGE_INFLIGHT, KafkaError._PURGE_QUEUE}
     assert reports.codes == sorted(
         reports.codes, key=lambda code: code != KafkaError._PURGE_INFLIGHT
