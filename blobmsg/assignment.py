@@ -22,7 +22,7 @@ from confluent_kafka import (
 
 from blobmsg.commits import RESOLVE_AGAIN_S
 from blobmsg.core.offsets import to_kafka
-from blobmsg.core.resets import LATEST
+from blobmsg.core.resets import EARLIEST, LATEST
 from blobmsg.interrupts import ctrl_c_waits
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ __all__ = ["Assignment"]
 
 # What the inner consumer's own look-up of a committed offset takes at most, if ours has an answer.
 _OWN_LOOK_UP_S: Final = 3.0
+# By `auto.offset.reset`; with `error` the inner consumer reports it itself.
+_POLICY_STARTS: Final = {EARLIEST: OFFSET_BEGINNING, LATEST: OFFSET_END}
 
 
 class Assignment:
@@ -185,9 +187,16 @@ class Assignment:
         return found, unresolved
 
     def _inner_start(self, start: int) -> int:
-        """Where the inner consumer begins, whose own `auto.offset.reset` is not the user's."""
-        is_end = start == OFFSET_INVALID and self._resets.policy == LATEST
-        return OFFSET_END if is_end else to_kafka(start)
+        """Where the inner consumer begins.
+
+        Where nothing is committed it is told so: its own `auto.offset.reset` is not the user's, and
+        it would look for a committed offset once more (see `_is_sent`).
+        """
+        return self._policy_start if start == OFFSET_INVALID else to_kafka(start)
+
+    @property
+    def _policy_start(self) -> int:
+        return _POLICY_STARTS.get(self._resets.policy, OFFSET_INVALID)
 
     def resolve_again(self) -> None:
         """Ask again for committed positions that did not come at assignment."""
@@ -250,7 +259,7 @@ class Assignment:
             topic, partition = restart.flow.key
             offset = restart.kafka_offset
             if offset is None:
-                offset = OFFSET_END if self._resets.policy == LATEST else OFFSET_BEGINNING
+                offset = self._policy_start
                 text = f"its position is not in the log: auto.offset.reset={self._resets.policy}"
             else:
                 text = f"a broker says that Kafka offset {offset} is not in the log: asking again"

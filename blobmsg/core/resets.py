@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from blobmsg.core.flow import Flow, FlowKey
 
-__all__ = ["LATEST", "Resets", "Restart", "inner_offset_reset"]
+__all__ = ["EARLIEST", "LATEST", "Resets", "Restart", "inner_offset_reset"]
 
 # Longer than a broker needs that goes on, to hear who leads.
 _PATIENCE_MS: Final = 5000

@@ -671,7 +671,10 @@ def test_a_committed_offset_that_can_not_be_read_holds_back_its_own_partition_al
 
 
 @pytest.mark.usefixtures("asks_at_once")
-@pytest.mark.parametrize(("reset", "sought"), [("earliest", []), ("latest", [(0, OFFSET_END)])])
+@pytest.mark.parametrize(
+    ("reset", "sought"),
+    [("earliest", [(0, OFFSET_BEGINNING)]), ("latest", [(0, OFFSET_END)]), ("error", [])],
+)
 def test_no_answer_about_committed_offsets_is_asked_for_again(
     reset: str, sought: list[tuple[int, int]]
 ) -> None:
@@ -687,7 +690,7 @@ def test_no_answer_about_committed_offsets_is_asked_for_again(
     consumption._service(0)
 
     assert kafka.paused == set()
-    assert kafka.sought == sought  # nothing is committed; the inner client's own is `earliest`
+    assert kafka.sought == sought  # nothing is committed
 
 
 def test_a_client_that_begins_elsewhere_is_sent_back_and_nothing_of_there_is_handed_out() -> None:

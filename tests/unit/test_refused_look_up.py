@@ -84,6 +84,17 @@ def test_a_group_reads_on_where_it_has_committed(
         wait_until(lambda: found == expected, "all is read", serve=lambda: _take(consumer, found))
 
 
+def test_a_group_that_has_committed_nothing_reads_all(
+    kafka: MockKafka, conf: dict[str, Any]
+) -> None:
+    found: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    expected = {number: list(range(10)) for number in range(3)}
+    with BlobConsumer({**conf, "group.id": "new"}) as consumer:
+        kafka.refuse_next(_OFFSET_FETCH, *_REFUSALS)
+        consumer.subscribe(["t"])
+        wait_until(lambda: found == expected, "all is read", serve=lambda: _take(consumer, found))
+
+
 def test_what_is_read_meanwhile_comes_once(
     kafka: MockKafka, conf: dict[str, Any], producer: Any
 ) -> None:
