@@ -66,8 +66,8 @@ class _Statistics:
 def _assert_goes_on(producer: Any, topic: str) -> None:
     """Assert that a record behind a purge is delivered.
 
-    librdkafka's threads do a purge on their own, and confluent-kafka (2.8 to 2.16) asks for no answer
-    of theirs when it is to wait for them: the first record behind one may still be dropped by it.
+    librdkafka's threads do a purge on their own, and confluent-kafka (2.8 to 2.16) asks for no
+    answer of theirs when it is to wait for them: what follows may still be dropped by it.
     """
     codes: list[int | None] = []
 
