@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs forget it
-    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
 )
 
 from blobmsg.core.offsets import to_kafka
+from blobmsg.log_ends import log_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,8 +24,6 @@ __all__ = ["FirstOffsetCheck", "check_offsets"]
 # The check must not hold up an assignment for long.
 _WATERMARKS_TIMEOUT_S: Final = 1.0
 _UNKNOWN: Final = (-1, -1)
-_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def check_offsets(inner: Any, partitions: Iterable[TopicPartition]) -> None:
@@ -47,13 +49,13 @@ class FirstOffsetCheck:
     A program gives either the one or the other, so asking Kafka once will do.
 
     Args:
-        admin: Gives an AdminClient; None: there is none any more.
+        open_consumer: Makes a stock consumer to ask with.
 
     Threads: any.
     """
 
-    def __init__(self, admin: Callable[[], Any]) -> None:
-        self._admin = admin
+    def __init__(self, open_consumer: Callable[[], Any]) -> None:
+        self._open_consumer = open_consumer
         self._checked: set[tuple[str, int]] = set()
 
     def check(self, partitions: Iterable[TopicPartition]) -> None:
@@ -70,31 +72,26 @@ class FirstOffsetCheck:
         if not unseen:
             return
         deadline = time.monotonic() + _WATERMARKS_TIMEOUT_S
-        lows = self._list_offsets(unseen, _EARLIEST, deadline)
-        highs = self._list_offsets(unseen, _LATEST, deadline)
-        for key, partition in unseen.items():
-            if key in lows and key in highs:
-                _check(partition, (lows[key], highs[key]))
-                self._checked.add(key)
+        consumer = self._open_consumer()
+        try:
+            lows = _log_ends(consumer, list(unseen), OFFSET_BEGINNING, deadline)
+            highs = _log_ends(consumer, list(lows), OFFSET_END, deadline)
+        finally:
+            consumer.close()
+        for key, high in highs.items():
+            _check(unseen[key], (lows[key], high))
+            self._checked.add(key)
 
-    def _list_offsets(
-        self, keys: Iterable[tuple[str, int]], spec: Any, deadline: float
-    ) -> dict[tuple[str, int], int]:
-        """Offsets of the partitions that Kafka tells of in time."""
-        timeout_s = deadline - time.monotonic()
-        admin = self._admin()
-        if admin is None or timeout_s <= 0:
-            return {}
-        asked = {TopicPartition(*key): spec for key in keys}
-        found: dict[tuple[str, int], int] = {}
-        answers = admin.list_offsets(asked, request_timeout=timeout_s)
-        for partition, answer in answers.items():
-            try:
-                offset: int = answer.result().offset
-            except KafkaException:  # what is wrong with the partition is not this check's business
-                continue
-            found[partition.topic, partition.partition] = offset
-        return found
+
+def _log_ends(
+    consumer: Any, keys: list[tuple[str, int]], end: int, deadline: float
+) -> dict[tuple[str, int], int]:
+    """Of the partitions that Kafka tells of in time."""
+    try:
+        found = log_ends(consumer, keys, end, max(0.0, deadline - time.monotonic()))
+    except KafkaException:  # what is wrong with the partitions is not this check's business
+        return {}
+    return {key: offset for key, offset in found.items() if isinstance(offset, int)}
 
 
 def _check(partition: TopicPartition, watermarks: tuple[int, int]) -> None:

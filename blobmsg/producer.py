@@ -148,8 +148,7 @@ class BlobProducer(_ProducerBase):
         if settings.store_url is not None:
             self.__stores.get()  # a wrong url or a missing extra shows here, not at an upload
         self.__shared_admin = SharedAdmin(kafka_conf)
-        shared_admin = self.__shared_admin
-        self.__offset_check = FirstOffsetCheck(lambda: shared_admin.client)
+        self.__offset_check = FirstOffsetCheck(self.__shared_admin.open_consumer)
         self.__directory = TopicDirectory(
             self.__inner.list_topics,
             self.__shared_admin.client,
