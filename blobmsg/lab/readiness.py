@@ -1,4 +1,4 @@
-"""Whether a stack really answers: three brokers in one cluster, a group coordinator, a bucket.
+"""Whether a stack really answers: three brokers in one cluster, group coordinators, a bucket.
 
 Asks as a client would and waits until the answer is right, or a server has died, or time is up.
 Never starts anything.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from blobmsg.lab.stack import Node, Stack
 
 _PAUSE_SECONDS = 0.1
+# One for each partition of the offsets topic, which has a coordinator each: Kafka takes a name's
+# hash, to which the last letter adds itself, by `offsets.topic.num.partitions`, three.
+_GROUPS: Final = ("blobmsg-lab-a", "blobmsg-lab-b", "blobmsg-lab-c")
 
 # librdkafka writes a line per refused connection; while servers come up that is no news.
 _QUIET: dict[str, Any] = {"log_level": 0, "error_cb": ignore}
@@ -39,7 +43,9 @@ def wait_ready(stack: Stack, timeout_seconds: float) -> None:
     for node in stack.nodes:
         if node.is_wanted:
             wait_node_ready(node, deadline, admin)
-    _wait_for(stack, "a group coordinator", deadline, lambda: _coordinator_answers(stack))
+    for group in _GROUPS:
+        answers = partial(_coordinator_answers, stack, group)
+        _wait_for(stack, "a group coordinator", deadline, answers)
 
 
 def wait_node_ready(node: Node, deadline: float, admin: AdminClient | None = None) -> None:
@@ -99,11 +105,9 @@ def _members(admin: AdminClient) -> set[str]:
     return {f"{node.host}:{node.port}" for node in cluster.nodes}
 
 
-def _coordinator_answers(stack: Stack) -> bool:
+def _coordinator_answers(stack: Stack, group: str) -> bool:
     """Ask for a committed offset: that makes the offsets topic, which costs a second, once."""
-    consumer = Consumer(
-        {"bootstrap.servers": stack.bootstrap_servers, "group.id": "blobmsg-lab", **_QUIET}
-    )
+    consumer = Consumer({"bootstrap.servers": stack.bootstrap_servers, "group.id": group, **_QUIET})
     try:
         consumer.committed([TopicPartition("blobmsg-lab", 0)], timeout=5)
     except KafkaException:

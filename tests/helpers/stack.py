@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: In the reason of every test that is skipped because there are no servers.
 NO_STACK: Final = "no real Kafka and S3"
+# Thrice what servers need that were killed, when nobody else uses the cores.
+_HEALING_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,15 @@ def heal(stack: lab.Stack) -> None:
         if node not in dead:
             node.resume()
     stack.start_nodes(dead)
-    stack.wait_ready()
+    try:
+        stack.wait_ready(_HEALING_S)
+    except lab.LabError:
+        # Where all brokers were killed at once, Kafka 4.1.1 may load a partition of the offsets
+        # topic twice, and take no commit for it until another broker leads it (docs/results.md).
+        for broker in stack.brokers:
+            broker.shut_down()
+            broker.start()
+        stack.wait_ready()
 
 
 def topic_factory(conf: Mapping[str, Any]) -> Callable[..., str]:
