@@ -244,7 +244,8 @@ class NotifierThread:
         """Nothing is handed over meanwhile."""
         if in_queue:
             self.purge_queued()
-        # librdkafka's threads do it after this call, and may drop what is handed over meanwhile.
+        # Not where nothing is there: librdkafka's threads purge after this call returns, and would
+        # drop what is handed over next.
         if len(self.inner):
             self.inner.purge(in_queue=in_queue, in_flight=in_flight)
 

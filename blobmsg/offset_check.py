@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs forget it
+    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from blobmsg.core.offsets import to_kafka
-from blobmsg.log_ends import log_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,7 +21,11 @@ __all__ = ["FirstOffsetCheck", "check_offsets"]
 
 # The check must not hold up an assignment for long.
 _WATERMARKS_TIMEOUT_S: Final = 1.0
+# Of one request, which nobody waits for so long; its end must not come while it begins.
+_REQUEST_S: Final = 30.0
 _UNKNOWN: Final = (-1, -1)
+_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def check_offsets(inner: Any, partitions: Iterable[TopicPartition]) -> None:
@@ -49,13 +51,13 @@ class FirstOffsetCheck:
     A program gives either the one or the other, so asking Kafka once will do.
 
     Args:
-        open_consumer: Makes a stock consumer to ask with.
+        admin: Gives an AdminClient; None: there is none any more.
 
     Threads: any.
     """
 
-    def __init__(self, open_consumer: Callable[[], Any]) -> None:
-        self._open_consumer = open_consumer
+    def __init__(self, admin: Callable[[], Any]) -> None:
+        self._admin = admin
         self._checked: set[tuple[str, int]] = set()
 
     def check(self, partitions: Iterable[TopicPartition]) -> None:
@@ -72,26 +74,58 @@ class FirstOffsetCheck:
         if not unseen:
             return
         deadline = time.monotonic() + _WATERMARKS_TIMEOUT_S
-        consumer = self._open_consumer()
+        lows = self._list_offsets(unseen, _EARLIEST, deadline)
+        highs = self._list_offsets(unseen, _LATEST, deadline)
+        for key, partition in unseen.items():
+            if key in lows and key in highs:
+                _check(partition, (lows[key], highs[key]))
+                self._checked.add(key)
+
+    def _list_offsets(
+        self, keys: Iterable[tuple[str, int]], spec: Any, deadline: float
+    ) -> dict[tuple[str, int], int]:
+        """Offsets of the partitions that Kafka tells of in time."""
+        admin = self._admin()
+        asked = {} if admin is None else dict.fromkeys(_with_leaders(admin, keys, deadline), spec)
+        if not asked:
+            return {}
+        found: dict[tuple[str, int], int] = {}
+        answers = admin.list_offsets(asked, request_timeout=_REQUEST_S)
+        for partition, answer in answers.items():
+            try:
+                offset: int = answer.result(max(0.0, deadline - time.monotonic())).offset
+            # What is wrong with the partition is not this check's business.
+            except (KafkaException, TimeoutError):
+                continue
+            found[partition.topic, partition.partition] = offset
+        return found
+
+
+def _with_leaders(
+    admin: Any, keys: Iterable[tuple[str, int]], deadline: float
+) -> list[TopicPartition]:
+    """The partitions whose leaders the client knows, in time.
+
+    It may not be asked for the offsets of others: while leaders have to be found, librdkafka (2.16)
+    works on that request in the caller's thread and in its own at once, as it does when the
+    request's limit is over, and frees it twice.
+    """
+    found: list[TopicPartition] = []
+    for topic, of_topic in groupby(sorted(keys), itemgetter(0)):
+        timeout_s = deadline - time.monotonic()
+        if timeout_s <= 0:
+            break
         try:
-            lows = _log_ends(consumer, list(unseen), OFFSET_BEGINNING, deadline)
-            highs = _log_ends(consumer, list(lows), OFFSET_END, deadline)
-        finally:
-            consumer.close()
-        for key, high in highs.items():
-            _check(unseen[key], (lows[key], high))
-            self._checked.add(key)
-
-
-def _log_ends(
-    consumer: Any, keys: list[tuple[str, int]], end: int, deadline: float
-) -> dict[tuple[str, int], int]:
-    """Of the partitions that Kafka tells of in time."""
-    try:
-        found = log_ends(consumer, keys, end, max(0.0, deadline - time.monotonic()))
-    except KafkaException:  # what is wrong with the partitions is not this check's business
-        return {}
-    return {key: offset for key, offset in found.items() if isinstance(offset, int)}
+            metadata = admin.list_topics(topic, timeout_s)
+        except KafkaException:
+            continue
+        partitions = metadata.topics[topic].partitions
+        found += [
+            TopicPartition(topic, number)
+            for _, number in of_topic
+            if number in partitions and partitions[number].leader in metadata.brokers
+        ]
+    return found
 
 
 def _check(partition: TopicPartition, watermarks: tuple[int, int]) -> None:

@@ -148,7 +148,8 @@ class BlobProducer(_ProducerBase):
         if settings.store_url is not None:
             self.__stores.get()  # a wrong url or a missing extra shows here, not at an upload
         self.__shared_admin = SharedAdmin(kafka_conf)
-        self.__offset_check = FirstOffsetCheck(self.__shared_admin.open_consumer)
+        shared_admin = self.__shared_admin
+        self.__offset_check = FirstOffsetCheck(lambda: shared_admin.client)
         self.__directory = TopicDirectory(
             self.__inner.list_topics,
             self.__shared_admin.client,
@@ -421,7 +422,7 @@ class BlobProducer(_ProducerBase):
             in_flight: Those whose notification, or which as plain ones, were sent to a broker that
                 has not answered: reported with `_PURGE_INFLIGHT`, and yet a consumer may get them.
             blocking: Return when they are dropped; else at once. What was on its way to a broker
-                is dropped a moment later, as by stock, and with it what follows it there by then.
+                is dropped a moment later, as by stock; what is produced before that, too.
 
         Threads: any.
         """

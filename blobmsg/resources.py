@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from blobmsg.cache.memory import MemoryCache
@@ -236,7 +235,6 @@ class SharedAdmin:
         self._is_released = False
         self._conf = admin_config(kafka_conf)
         self._name: Hashable = ("admin", freeze(self._conf))
-        self._credentials: tuple[str, str] | None = None
         self.client: Any = shared.acquire(self._name, lambda: AdminClient(self._conf))
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
@@ -251,24 +249,10 @@ class SharedAdmin:
         client = shared.acquire(name, connect)
         with self._lock:
             surplus: Hashable = name
-            self._credentials = (username, password)
             if not self._is_released:
                 self.client = client
                 surplus, self._name = self._name, name
         shared.release(surplus)
-
-    def open_consumer(self) -> Any:
-        """A stock consumer that connects alike, for what an AdminClient does not do well.
-
-        It may read all; it has no part in a group. Whoever opens it closes it.
-        """
-        own = {"group.id": "blobmsg", "isolation.level": "read_uncommitted"}
-        consumer = Consumer({**self._conf, **own, "enable.auto.commit": False})
-        with self._lock:
-            credentials = self._credentials
-        if credentials is not None:
-            consumer.set_sasl_credentials(*credentials)
-        return consumer
 
     def release(self) -> None:
         """Let go of it; a second call does nothing."""

@@ -11,18 +11,19 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import (
-    OFFSET_BEGINNING,
-    OFFSET_END,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
 )
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs forget it
+    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from blobmsg.config import parse_settings
 from blobmsg.consumer import BlobConsumer
 from blobmsg.errors import BlobmsgError, CorruptSegment, UnsupportedFormat
-from blobmsg.log_ends import log_ends
 from blobmsg.resources import SharedAdmin
 from blobmsg_spark.kafka_ranges import KafkaRanges
 from blobmsg_spark.offset_ranges import LogBounds
@@ -46,6 +47,8 @@ _RETRY_EVERY_S: Final = 0.25
 # After an election a log may look shorter than it is.
 _SHORT_LOG_S: Final = 5.0
 _INTERNAL: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+_EARLIEST: Final[Any] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: Final[Any] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _GONE: Final = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,
@@ -87,6 +90,12 @@ class TopicLog:
         # Opened first: it says which setting librdkafka refuses.
         self._consumer = open_consumer(self._kafka_conf, 0)
         self._admin = SharedAdmin(self._kafka_conf)
+        is_committed = self._kafka_conf.get("isolation.level", "read_committed") != (
+            "read_uncommitted"
+        )
+        self._isolation = (
+            IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+        )
 
     def close(self) -> None:
         """Close the clients."""
@@ -167,9 +176,8 @@ class TopicLog:
             raise _refused(f"topic {topic}", error.args[0]) from error
 
     def _list_topics(self) -> dict[str, Any]:
-        # With the client that is asked for the ends: it keeps in mind which partitions there are.
         try:
-            topics: dict[str, Any] = self._consumer.list_topics(timeout=_REQUEST_S).topics
+            topics: dict[str, Any] = self._admin.client.list_topics(timeout=_REQUEST_S).topics
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from error
         return topics
@@ -192,7 +200,7 @@ class TopicLog:
             keys: Of these partitions.
             known: Those that have been there; asked again for a while when they are not.
         """
-        return self._ask_again(keys, OFFSET_BEGINNING, dict.fromkeys(known, 0))
+        return self._ask_again(keys, _EARLIEST, dict.fromkeys(known, 0))
 
     def highs(self, keys: Collection[Key], at_least: Mapping[Key, int]) -> dict[Key, int]:
         """Kafka offsets behind the last records that may be read.
@@ -201,7 +209,7 @@ class TopicLog:
             keys: Of these partitions; those that are gone are left out.
             at_least: Where they have been before; asked again for a while when they are not there.
         """
-        return self._ask_again(keys, OFFSET_END, at_least)
+        return self._ask_again(keys, _LATEST, at_least)
 
     def bounds(
         self, keys: Collection[Key], at_least: Mapping[Key, int] | None = None
@@ -234,35 +242,36 @@ class TopicLog:
         return found
 
     def _ask_again(
-        self, keys: Collection[Key], end: int, at_least: Mapping[Key, int]
+        self, keys: Collection[Key], spec: Any, at_least: Mapping[Key, int]
     ) -> dict[Key, int]:
         """A broker that has just become leader may not know a partition, or not all of it."""
         deadline = time.monotonic() + _SHORT_LOG_S
         wanted = {key: at_least[key] for key in keys if key in at_least}
         while True:
-            found = self._log_ends(keys, end)
+            found = self._list_offsets(keys, spec)
             is_short = any(found.get(key, -1) < least for key, least in wanted.items())
             if not is_short or time.monotonic() >= deadline:
                 return found
             time.sleep(_RETRY_EVERY_S)
 
-    def _log_ends(self, keys: Iterable[Key], end: int) -> dict[Key, int]:
+    def _list_offsets(self, keys: Iterable[Key], spec: Any) -> dict[Key, int]:
         deadline = time.monotonic() + _RETRY_UNTIL_S
         left = set(keys)
         found: dict[Key, int] = {}
         while left:
+            asked = {TopicPartition(*key): spec for key in left}
+            answers = self._admin.client.list_offsets(
+                asked, isolation_level=self._isolation, request_timeout=_REQUEST_S
+            )
             failed: KafkaError | None = None
-            try:
-                answers = log_ends(self._consumer, list(left), end, _REQUEST_S)
-            except KafkaException as error:
-                failed = self._passing(error.args[0], "partitions")
-                answers = {}
-            for key, answer in answers.items():
-                if isinstance(answer, int):
-                    found[key] = answer
-                elif answer.code() not in _GONE:
-                    failed = self._passing(answer, f"{key[0]} [{key[1]}]")
-                    continue
+            for place, answer in answers.items():
+                key = (place.topic, place.partition)
+                try:
+                    found[key] = answer.result().offset
+                except KafkaException as error:
+                    failed = self._judge(key, error.args[0], failed)
+                    if failed is not None:
+                        continue
                 left.discard(key)
             if failed is None:
                 break
@@ -271,11 +280,14 @@ class TopicLog:
             time.sleep(_RETRY_EVERY_S)
         return found
 
-    def _passing(self, error: KafkaError, what: str) -> KafkaError:
-        """The error if it may pass; raises what will not."""
+    def _judge(self, key: Key, error: KafkaError, failed: KafkaError | None) -> KafkaError | None:
+        """The error if it may pass, or the one before; raises what will not."""
+        if error.code() in _GONE:
+            return failed
         if error.retriable() or error.code() in _PASSING:
             return error
-        raise _refused(what, error)
+        topic, partition = key
+        raise _refused(f"{topic} [{partition}]", error)
 
     def at_times(self, times: Mapping[Key, int]) -> dict[Key, int | None]:
         """Virtual offsets of the first records that are as late; None where there is none.

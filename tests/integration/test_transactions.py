@@ -9,16 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
+)
 
 from blobmsg import BlobConsumer, BlobProducer
-from blobmsg.log_ends import log_ends
 from tests.helpers.ctrl_c import call_with_ctrl_c
 from tests.helpers.fault_proxy import Answer, FaultProxy, Hold, puts
 from tests.helpers.private import private
 from tests.helpers.records import Reports, flush, partition, produce, read, read_to_end, wait_until
-from tests.helpers.stock import StockConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,14 +57,18 @@ def _committed(conf: dict[str, Any], topic: str) -> list[bytes]:
 
 def _wait_for_markers(conf: dict[str, Any], topic: str) -> None:
     """Kafka answers a commit before it has written the markers that readers wait for."""
+    admin = AdminClient({"bootstrap.servers": conf["bootstrap.servers"]})
+    latest: Any = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
-    def end(isolation: str) -> int | KafkaError:
-        own = {"group.id": "ends", "isolation.level": isolation}
-        with StockConsumer({"bootstrap.servers": conf["bootstrap.servers"], **own}) as consumer:
-            return log_ends(consumer, [(topic, 0)], OFFSET_END, 10)[topic, 0]
+    def end(isolation: IsolationLevel) -> int:
+        asked = admin.list_offsets(
+            {partition(topic): latest}, isolation_level=isolation, request_timeout=10
+        )
+        found: int = next(iter(asked.values())).result().offset
+        return found
 
     deadline = time.monotonic() + _MARKERS_S  # those of an open transaction do not come
-    while end("read_committed") != end("read_uncommitted"):
+    while end(IsolationLevel.READ_COMMITTED) < end(IsolationLevel.READ_UNCOMMITTED):
         if time.monotonic() >= deadline:
             return
         time.sleep(0.05)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from blobmsg import resources
 from blobmsg.config import parse_settings
 from blobmsg.errors import ConfigError
-from blobmsg.inner_config import admin_config
 from blobmsg.resources import (
     SharedAdmin,
     SharedResources,
@@ -453,32 +451,6 @@ def test_new_credentials_are_shared_by_those_that_have_them() -> None:
     assert first.client is not former.client
     for each in (first, second, former, former):  # the second call does nothing
         each.release()
-
-
-def test_a_consumer_to_ask_with_connects_as_its_client_with_the_last_credentials(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    opened: list[dict[str, Any]] = []
-    credentials: list[tuple[str, str]] = []
-
-    def consumer(conf: dict[str, Any]) -> SimpleNamespace:
-        opened.append(conf)
-        return SimpleNamespace(set_sasl_credentials=lambda *given: credentials.append(given))
-
-    monkeypatch.setattr(resources, "Consumer", consumer)
-    admin = SharedAdmin({**NOWHERE, "security.protocol": "SASL_SSL", "linger.ms": 5})
-
-    admin.open_consumer()
-    assert credentials == []
-    admin.set_sasl_credentials("u", "new")
-    admin.open_consumer()
-    admin.release()
-
-    assert credentials == [("u", "new")]
-    ours = {"group.id", "enable.auto.commit", "isolation.level"}
-    assert [{**conf, **dict.fromkeys(ours)} for conf in opened] == [
-        {**admin_config({**NOWHERE, "security.protocol": "SASL_SSL"}), **dict.fromkeys(ours)}
-    ] * 2
 
 
 def test_credentials_that_come_while_the_client_closes_hold_nothing(
