@@ -86,7 +86,9 @@ class FirstOffsetCheck:
     ) -> dict[tuple[str, int], int]:
         """Offsets of the partitions that Kafka tells of in time."""
         admin = self._admin()
-        asked = {} if admin is None else dict.fromkeys(_with_leaders(admin, keys, deadline), spec)
+        if admin is None:
+            return {}
+        asked = dict.fromkeys(_with_leaders(admin, keys, deadline), spec)
         if not asked:
             return {}
         found: dict[tuple[str, int], int] = {}
