@@ -74,33 +74,26 @@ class FirstOffsetCheck:
         if not unseen:
             return
         deadline = time.monotonic() + _WATERMARKS_TIMEOUT_S
-        lows = self._list_offsets(unseen, _EARLIEST, deadline)
-        highs = self._list_offsets(unseen, _LATEST, deadline)
-        for key, partition in unseen.items():
-            if key in lows and key in highs:
-                _check(partition, (lows[key], highs[key]))
-                self._checked.add(key)
-
-    def _list_offsets(
-        self, keys: Iterable[tuple[str, int]], spec: Any, deadline: float
-    ) -> dict[tuple[str, int], int]:
-        """Offsets of the partitions that Kafka tells of in time."""
         admin = self._admin()
         if admin is None:
-            return {}
-        asked = dict.fromkeys(_with_leaders(admin, keys, deadline), spec)
+            return
+        asked = _with_leaders(admin, unseen, deadline)
         if not asked:
-            return {}
-        found: dict[tuple[str, int], int] = {}
-        answers = admin.list_offsets(asked, request_timeout=_REQUEST_S)
-        for partition, answer in answers.items():
+            return
+        lows, highs = (
+            admin.list_offsets(dict.fromkeys(asked, end), request_timeout=_REQUEST_S)
+            for end in (_EARLIEST, _LATEST)
+        )
+        for partition in asked:
             try:
-                offset: int = answer.result(max(0.0, deadline - time.monotonic())).offset
+                low: int = lows[partition].result(max(0.0, deadline - time.monotonic())).offset
+                high: int = highs[partition].result(max(0.0, deadline - time.monotonic())).offset
             # What is wrong with the partition is not this check's business.
             except (KafkaException, TimeoutError):
                 continue
-            found[partition.topic, partition.partition] = offset
-        return found
+            key = (partition.topic, partition.partition)
+            _check(unseen[key], (low, high))
+            self._checked.add(key)
 
 
 def _with_leaders(

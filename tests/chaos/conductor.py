@@ -30,7 +30,7 @@ from tests.chaos.recovery import Recovery, check_recoveries
 from tests.chaos.store_faults import store_rule
 from tests.chaos.watch import Watch
 from tests.helpers.fault_proxy import FaultProxy
-from tests.helpers.stack import heal, topic_factory
+from tests.helpers.stack import heal, restart_in_turn, topic_factory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,8 +51,6 @@ _QUEUED_KIB: Final = 8192
 # A paused broker's connections end after librdkafka's socket.timeout.ms (60 s), and a leader that
 # hangs is replaced after its session; then what waited is sent.
 _CAUGHT_UP_S: Final = 360.0
-# Within which a broker hands its partitions over and ends, and within which it answers again.
-_RESTART_S: Final = 60.0
 _LOOK_EVERY_S: Final = 0.1
 _PAUSE_S: Final = 9.0
 _CRASHES_AT_MOST: Final = 10
@@ -208,7 +206,7 @@ class Conductor:
             elif action == "pause":
                 broker.pause()
         if action == "restart":
-            self._restart = self._beside.submit(_restart_in_turn, brokers)
+            self._restart = self._beside.submit(restart_in_turn, brokers)
 
     def _await_restart(self) -> None:
         restart, self._restart = self._restart, None
@@ -587,12 +585,6 @@ class Conductor:
             child.tell_stacks()
         # Nothing tells when they have been written.
         threading.Event().wait(2.0)
-
-
-def _restart_in_turn(brokers: Iterable[lab.Node]) -> None:
-    for broker in brokers:
-        broker.shut_down(_RESTART_S)
-        broker.start(_RESTART_S)
 
 
 def _whose(child: ChildProcess) -> str:

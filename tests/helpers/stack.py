@@ -23,12 +23,14 @@ from blobmsg import lab
 from tests.helpers.metadata import wait_until_all_know
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 #: In the reason of every test that is skipped because there are no servers.
 NO_STACK: Final = "no real Kafka and S3"
 # Thrice what servers need that were killed, when nobody else uses the cores.
 _HEALING_S: Final = 60.0
+# Within which a broker hands its partitions over and ends, and within which it answers again.
+_RESTART_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +91,15 @@ def heal(stack: lab.Stack) -> None:
     except lab.LabError:
         # Where all brokers were killed at once, Kafka 4.1.1 may load a partition of the offsets
         # topic twice, and take no commit for it until another broker leads it (docs/results.md).
-        for broker in stack.brokers:
-            broker.shut_down()
-            broker.start()
+        restart_in_turn(stack.brokers)
         stack.wait_ready()
+
+
+def restart_in_turn(brokers: Iterable[lab.Node]) -> None:
+    """Restart one after the other, as for an upgrade: each hands its partitions over first."""
+    for broker in brokers:
+        broker.shut_down(_RESTART_S)
+        broker.start(_RESTART_S)
 
 
 def topic_factory(conf: Mapping[str, Any]) -> Callable[..., str]:
