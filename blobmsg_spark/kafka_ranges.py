@@ -32,6 +32,7 @@ _LOOK_UP_S: Final = 10.0
 # The waits double: 6 s together, as long as an election takes, and short beside a batch.
 _AGAIN: Final = 5
 _AGAIN_AFTER_S: Final = 0.2
+_EMPTY: Final = (0, 0)  # the bounds of what is gone
 _LOST: Final = (
     KafkaError._AUTO_OFFSET_RESET,
     KafkaError.OFFSET_OUT_OF_RANGE,
@@ -63,7 +64,8 @@ class KafkaRanges:
     Args:
         consumer: A stock consumer with `auto.offset.reset=error` and `enable.partition.eof`.
         ranges: First Kafka offset and the one behind the last, per partition.
-        fail_on_data_loss: Whether lost records are an error; else they are passed over, logged.
+        fail_on_data_loss: Whether lost records are an error; else they are passed over, logged. In
+            either case a broker must say twice that they are lost, the second time when asked.
         poll_timeout_ms: So long without any answer is an error.
         monotonic_s: For tests.
         sleep_s: For tests.
@@ -173,17 +175,17 @@ class KafkaRanges:
         return False
 
     def _lose(self, key: Key, reason: str) -> None:
-        """Records of a range are not there any more."""
+        """Records of a range are said not to be there any more."""
         topic, partition = key
         start, stop = self._next[key], self._stops[key]
         text = f"{topic} [{partition}], Kafka offsets {start} to {stop - 1} can't be read: {reason}"
-        if self._fail_on_data_loss:
-            raise data_loss(text)
         bounds = self._bounds(key)
         self.finish([key])
         if bounds is None or bounds[0] <= start < bounds[1]:
             self._assign_again(key, start, stop, text)
             return
+        if self._fail_on_data_loss:
+            raise data_loss(text)
         logger.warning("%s; going on without them (failOnDataLoss=false)", text)
         low, high = bounds
         if start < low < min(stop, high):
@@ -191,26 +193,42 @@ class KafkaRanges:
 
     def _bounds(self, key: Key) -> tuple[int, int] | None:
         """The log's first Kafka offset and the one behind its last; None if nobody knows now."""
+        for times in range(_AGAIN):
+            try:
+                found: tuple[int, int] = self._consumer.get_watermark_offsets(
+                    TopicPartition(*key), _LOOK_UP_S
+                )
+            except KafkaException as error:
+                # Said of a partition without a leader, too.
+                if error.args[0].code() not in _LOST or not self._is_gone(key):
+                    return None
+            else:
+                return found
+            self._sleep_s(_AGAIN_AFTER_S * 2**times)
+        return _EMPTY
+
+    def _is_gone(self, key: Key) -> bool:
+        """Whether a broker says that there is no such partition. Silence does not say so."""
+        topic, partition = key
         try:
-            found: tuple[int, int] | None = self._consumer.get_watermark_offsets(
-                TopicPartition(*key), _LOOK_UP_S
-            )
-        except KafkaException as error:
-            # Of a topic that is gone nothing is left to go on with. Silence does not say so.
-            return (0, 0) if error.args[0].code() in _LOST else None
-        return found
+            found = self._consumer.list_topics(topic, _LOOK_UP_S).topics[topic]
+        except KafkaException:
+            return False
+        if found.error is not None:
+            return found.error.code() in _LOST
+        return partition not in found.partitions
 
     def _assign(self, key: Key, start: int, stop: int) -> None:
         self._stops[key], self._next[key] = stop, start
         self._consumer.incremental_assign([TopicPartition(*key, start)])
 
     def _assign_again(self, key: Key, start: int, stop: int, text: str) -> None:
-        """What is said to be lost is there, as far as anybody knows."""
+        """What is said to be lost is there, or nobody knows."""
         times = self._again.get(key, 0)
         if times >= _AGAIN:
             raise BlobmsgError(
-                f"{text}, although the log seems to have them, {times + 1} times: see whether the "
-                "brokers are well, then start again",
+                f"{text}, although the log does not seem to lack them, {times + 1} times: see "
+                "whether the brokers are well, then start again",
                 code=KafkaError.OFFSET_NOT_AVAILABLE,
             )
         self._again[key] = times + 1

@@ -43,6 +43,8 @@ __all__ = ["TopicLog"]
 
 _REQUEST_S: Final = 10.0
 _RETRY_UNTIL_S: Final = 30.0
+# More than these are asked for with all others of the cluster.
+_FEW_TOPICS: Final = 10
 _RETRY_EVERY_S: Final = 0.25
 # After an election a log may look shorter than it is.
 _SHORT_LOG_S: Final = 5.0
@@ -62,6 +64,7 @@ _PASSING: Final = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._NOENT,  # no leader was found
 )
 _SCAN_RECORDS: Final = 500
 _SCAN_SLICE_S: Final = 0.1
@@ -126,12 +129,12 @@ class TopicLog:
             time.sleep(_RETRY_EVERY_S)
 
     def _find_partitions(self, subscription: Subscription, *, must_exist: bool) -> set[Key]:
-        found: dict[str, Any] = self._list_topics()
+        is_pattern = subscription.pattern is not None
+        found = self._list_topics(None if is_pattern else subscription.topics)
         names = [
             name
-            for name in (found if subscription.pattern is not None else subscription.topics)
-            if subscription.includes_topic(name)
-            and (subscription.pattern is None or name not in _INTERNAL)
+            for name in (found if is_pattern else subscription.topics)
+            if subscription.includes_topic(name) and (not is_pattern or name not in _INTERNAL)
         ]
         keys: set[Key] = set()
         for name in names:
@@ -141,7 +144,7 @@ class TopicLog:
                 raise _refused(f"topic {name}", error)
             if topic is None or not topic.partitions:
                 if must_exist:
-                    raise _no_topic(name, found)
+                    raise _no_topic(name, self._list_topics())
                 continue
             keys.update((name, partition) for partition in topic.partitions)
         if subscription.partitions is None:
@@ -175,12 +178,22 @@ class TopicLog:
                 raise self._unreachable(error.args[0]) from error
             raise _refused(f"topic {topic}", error.args[0]) from error
 
-    def _list_topics(self) -> dict[str, Any]:
+    def _list_topics(self, names: Collection[str] | None = None) -> dict[str, Any]:
         try:
-            topics: dict[str, Any] = self._admin.client.list_topics(timeout=_REQUEST_S).topics
+            return self._metadata(names)
         except KafkaException as error:
             raise self._unreachable(error.args[0]) from error
-        return topics
+
+    def _metadata(self, names: Collection[str] | None) -> dict[str, Any]:
+        """What Kafka says of these topics, or of all of the cluster.
+
+        One of these that is not there has an error in place of partitions.
+        """
+        found: dict[str, Any] = {}
+        asked = [None] if names is None or len(names) > _FEW_TOPICS else names
+        for name in asked:
+            found |= self._admin.client.list_topics(name, _REQUEST_S).topics
+        return found
 
     def _unreachable(self, error: KafkaError) -> BlobmsgError:
         servers = self._kafka_conf.get("bootstrap.servers", "the brokers")
@@ -259,19 +272,13 @@ class TopicLog:
         left = set(keys)
         found: dict[Key, int] = {}
         while left:
-            asked = {TopicPartition(*key): spec for key in left}
-            answers = self._admin.client.list_offsets(
-                asked, isolation_level=self._isolation, request_timeout=_REQUEST_S
-            )
             failed: KafkaError | None = None
-            for place, answer in answers.items():
-                key = (place.topic, place.partition)
-                try:
-                    found[key] = answer.result().offset
-                except KafkaException as error:
-                    failed = self._judge(key, error.args[0], failed)
-                    if failed is not None:
-                        continue
+            for key, answer in self._ask_leaders(left, spec).items():
+                if not isinstance(answer, KafkaError):
+                    found[key] = answer
+                elif _may_pass(key, answer):
+                    failed = answer
+                    continue
                 left.discard(key)
             if failed is None:
                 break
@@ -280,14 +287,34 @@ class TopicLog:
             time.sleep(_RETRY_EVERY_S)
         return found
 
-    def _judge(self, key: Key, error: KafkaError, failed: KafkaError | None) -> KafkaError | None:
-        """The error if it may pass, or the one before; raises what will not."""
-        if error.code() in _GONE:
-            return failed
-        if error.retriable() or error.code() in _PASSING:
-            return error
-        topic, partition = key
-        raise _refused(f"{topic} [{partition}]", error)
+    def _ask_leaders(self, keys: Collection[Key], spec: Any) -> dict[Key, int | KafkaError]:
+        """The offset of each partition, or why it is not told.
+
+        Leaders are looked for first: an admin client that has to do so itself tells that none is
+        there in a way that nobody understands (`_NOENT`), and ends the process now and then
+        (`blobmsg.offset_check`).
+        """
+        try:
+            topics = self._metadata({topic for topic, _ in keys})
+        except KafkaException as error:
+            return dict.fromkeys(keys, error.args[0])
+        answers: dict[Key, int | KafkaError] = {}
+        asked: dict[TopicPartition, Any] = {}
+        for key in keys:
+            reason = _without_leader(topics, key)
+            if reason is None:
+                asked[TopicPartition(*key)] = spec
+            else:
+                answers[key] = reason
+        if asked:
+            told = self._admin.client.list_offsets(
+                asked, isolation_level=self._isolation, request_timeout=_REQUEST_S
+            )
+            answers |= {
+                (place.topic, place.partition): _offset_or_error(answer)
+                for place, answer in told.items()
+            }
+        return answers
 
     def at_times(self, times: Mapping[Key, int]) -> dict[Key, int | None]:
         """Virtual offsets of the first records that are as late; None where there is none.
@@ -366,6 +393,44 @@ def _size_of(message: Any, limits: Limits) -> KafkaRecordSize:
         return KafkaRecordSize(message.offset(), 1, size_bytes)
     size_bytes = sum(part.uncompressed_bytes for part in notification.parts)
     return KafkaRecordSize(message.offset(), notification.records, size_bytes)
+
+
+def _without_leader(topics: Mapping[str, Any], key: Key) -> KafkaError | None:
+    """Why the leader of a partition can't be asked; None: it can."""
+    name, number = key
+    topic = topics.get(name)
+    if topic is None:
+        return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    if topic.error is not None:
+        error: KafkaError = topic.error
+        return error
+    partition = topic.partitions.get(number)
+    if partition is None:
+        return KafkaError(KafkaError._UNKNOWN_PARTITION)
+    return KafkaError(KafkaError.LEADER_NOT_AVAILABLE) if partition.leader < 0 else None
+
+
+def _offset_or_error(answer: Any) -> int | KafkaError:
+    try:
+        offset: int = answer.result().offset
+    except KafkaException as exception:
+        error: KafkaError = exception.args[0]
+        return error
+    return offset
+
+
+def _may_pass(key: Key, error: KafkaError) -> bool:
+    """Whether asking again may help; False: the partition is gone.
+
+    Raises:
+        BlobmsgError: Something else is wrong.
+    """
+    if error.code() in _GONE:
+        return False
+    if error.retriable() or error.code() in _PASSING:
+        return True
+    topic, partition = key
+    raise _refused(f"{topic} [{partition}]", error)
 
 
 def _no_topic(name: str, found: Collection[str]) -> BlobmsgError:

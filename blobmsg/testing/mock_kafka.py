@@ -92,18 +92,38 @@ class MockKafka:
                     cluster, topic, partitions, len(self._zones)
                 )
             ]
-            for partition in range(partitions):
-                broker = partition % len(self._zones) + 1
-                codes.append(
-                    self._library.rd_kafka_mock_partition_set_leader(
-                        cluster, topic, partition, broker
-                    )
+            codes += [
+                self._library.rd_kafka_mock_partition_set_leader(
+                    cluster, topic, partition, partition % len(self._zones) + 1
                 )
+                for partition in range(partitions)
+            ]
         refusals = [code for code in codes if code != _NO_ERROR]
         if refusals:
             raise RuntimeError(
                 f"librdkafka's mock cluster refuses topic {name!r} (error {refusals[0]}; is it "
                 "there already?)"
+            )
+
+    def elect(self, topic: str, partition: int, zone: str | None) -> None:
+        """Make the broker of a zone a partition's leader; None: it has no leader.
+
+        Clients that know another one hear of it when they ask.
+
+        Raises:
+            RuntimeError: The mock cluster has no such partition.
+            ValueError: No broker is in that zone.
+        """
+        if zone is not None and zone not in self._zones:
+            raise ValueError(f"no broker is in zone {zone!r}; there are {', '.join(self._zones)}")
+        broker = -1 if zone is None else self._zones.index(zone) + 1
+        with self._lock:
+            code = self._library.rd_kafka_mock_partition_set_leader(
+                self._running(), topic.encode(), partition, broker
+            )
+        if code != _NO_ERROR:
+            raise RuntimeError(
+                f"librdkafka's mock cluster has no partition {topic} [{partition}] (error {code})"
             )
 
     def go_away(self) -> None:

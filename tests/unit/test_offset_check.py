@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from blobmsg.offset_check import FirstOffsetCheck
 from blobmsg.testing import MockKafka
-from tests.helpers.records import flush, partition, produce
+from tests.helpers.records import partition, send
 from tests.helpers.stock import StockProducer
 
 if TYPE_CHECKING:
@@ -27,9 +27,7 @@ def kafka() -> Iterator[MockKafka]:
     with MockKafka(["a"]) as kafka:
         kafka.create_topic("t", 2)
         with StockProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
-            for _ in range(8):
-                produce(producer, "t", b"", partition=0)
-            flush(producer)
+            send(producer, "t", [b""] * 8, partition=0)
         yield kafka
 
 

@@ -1,13 +1,21 @@
 from __future__ import annotations
 
 import logging
+import time
+from contextlib import closing
+from itertools import product
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 
 from blobmsg.errors import BlobmsgError
+from blobmsg.testing import MockKafka
 from blobmsg_spark.kafka_ranges import KafkaRanges
+from blobmsg_spark.read_session import open_consumer
+from tests.helpers.records import send
+from tests.helpers.stock import StockProducer
 
 KEY = ("t", 0)
 
@@ -45,6 +53,7 @@ class Consumer:
         self.events = list(events)
         self.assigned: dict[tuple[str, int], int] = {}
         self.now_s = 0.0
+        self.times_listed = 0
         self._low = low
         self._high = high
         self._is_gone = is_gone
@@ -74,6 +83,16 @@ class Consumer:
         if self._is_gone:
             raise KafkaException(KafkaError(self._look_up_error))
         return self._low, self._high
+
+    def list_topics(self, topic: str, _timeout: float) -> Any:
+        self.times_listed += 1
+        metadata = TopicMetadata()
+        metadata.topic = topic
+        if self._is_gone:
+            metadata.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        found = ClusterMetadata()
+        found.topics = {topic: metadata}
+        return found
 
     def sleep(self, seconds: float) -> None:
         self.now_s += seconds
@@ -131,7 +150,7 @@ def test_a_log_that_stays_too_short_is_data_loss() -> None:
     end = Event(6, KafkaError._PARTITION_EOF)
 
     with pytest.raises(BlobmsgError, match=r"offsets 6 to 7 can't be read: the log ends at 6"):
-        _read(_ranges(Consumer(Event(5), end), 5, 8))
+        _read(_ranges(Consumer(Event(5), end, high=6), 5, 8))
 
 
 def test_lost_records_are_passed_over_and_logged_on_demand(
@@ -150,9 +169,10 @@ def test_lost_records_are_passed_over_and_logged_on_demand(
 
 
 def test_records_that_are_there_are_asked_for_again() -> None:
-    for code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.OFFSET_OUT_OF_RANGE):
+    codes = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.OFFSET_OUT_OF_RANGE)
+    for code, fails in product(codes, (False, True)):
         consumer = Consumer(Event(5), Event(-1, code), low=6)
-        ranges = _ranges(consumer, 5, 9, fails=False)
+        ranges = _ranges(consumer, 5, 9, fails=fails)
 
         assert [message.offset() for message in ranges.receive(2, 1.0)] == [5]
         assert consumer.assigned == {KEY: 6}
@@ -163,7 +183,7 @@ def test_records_that_are_there_are_asked_for_again() -> None:
 def test_records_that_are_there_and_never_come_are_an_error() -> None:
     lost = Event(-1, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
-    with pytest.raises(BlobmsgError, match="the log seems to have them, 6 times"):
+    with pytest.raises(BlobmsgError, match="the log does not seem to lack them, 6 times"):
         _read(_ranges(Consumer(*[lost] * 9), 5, 9, fails=False))
 
 
@@ -193,7 +213,10 @@ def test_a_deleted_topic_is_data_loss() -> None:
 
     with pytest.raises(BlobmsgError, match="failOnDataLoss=false"):
         _read(_ranges(Consumer(gone, is_gone=True), 5, 9))
-    assert _read(_ranges(Consumer(gone, is_gone=True), 5, 9, fails=False)) == []
+    consumer = Consumer(gone, is_gone=True)
+    assert _read(_ranges(consumer, 5, 9, fails=False)) == []
+    assert consumer.times_listed == 5
+    assert consumer.now_s == pytest.approx(6.2)
 
 
 def test_a_refusal_is_told_at_once() -> None:
@@ -218,3 +241,27 @@ def test_time_between_calls_does_not_count() -> None:
     for _ in range(10):
         assert ranges.receive(10, 1.0) == []
         consumer.now_s += 1000
+
+
+def test_a_partition_without_a_leader_has_lost_nothing() -> None:
+    with MockKafka(["a"]) as kafka:
+        kafka.create_topic("t")
+        with StockProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+            send(producer, "t", [b""] * 8)
+        conf = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", "log_level": 0}
+        with closing(open_consumer(conf, 0)) as consumer:
+            ranges = KafkaRanges(
+                consumer,
+                {KEY: (0, 8)},
+                fail_on_data_loss=False,
+                poll_timeout_ms=20_000,
+                sleep_s=lambda seconds: time.sleep(seconds / 20),
+            )
+            kafka.elect("t", 0, None)
+            consumer.list_topics("t", 10)
+            assert ranges._bounds(KEY) is None
+            ranges._lose(KEY, "a broker that has just started says so")
+            kafka.elect("t", 0, "a")
+
+            assert _read(ranges) == list(range(8))
+            assert ranges._bounds(("t", 7)) == (0, 0)

@@ -39,6 +39,20 @@ def test_leaders_of_a_topic_go_round_the_brokers(kafka: MockKafka) -> None:
     assert [partitions[number].leader for number in range(5)] == [1, 2, 1, 2, 1]
 
 
+def test_leaders_are_elected_and_lost(kafka: MockKafka) -> None:
+    kafka.create_topic("t", 2)
+    kafka.elect("t", 0, "b")
+    kafka.elect("t", 1, None)
+
+    partitions = _topics(kafka).topics["t"].partitions
+
+    assert [partitions[number].leader for number in range(2)] == [2, -1]
+    with pytest.raises(RuntimeError, match=r"no partition t \[2\]"):
+        kafka.elect("t", 2, "a")
+    with pytest.raises(ValueError, match="zone 'c'; there are a, b"):
+        kafka.elect("t", 0, "c")
+
+
 def test_clients_of_it_share_their_records(kafka: MockKafka) -> None:
     kafka.create_topic("t")
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})

@@ -1,0 +1,115 @@
+"""What the driver asks Kafka: on librdkafka's mock cluster."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from blobmsg.errors import BlobmsgError
+from blobmsg.testing import MockKafka
+from blobmsg_spark import topic_log
+from blobmsg_spark.offset_ranges import LogBounds
+from blobmsg_spark.source_options import parse_source_options
+from blobmsg_spark.topic_log import TopicLog
+from tests.helpers.records import send
+from tests.helpers.stock import StockProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from blobmsg_spark.source_options import SourceOptions
+
+_RECORDS = 8
+_ALL = {("t", 0), ("t", 1)}
+_BOUNDS = {("t", 0): LogBounds(0, _RECORDS), ("t", 1): LogBounds(0, 0)}
+
+pytestmark = pytest.mark.timeout(90)
+
+
+@pytest.fixture
+def kafka() -> Iterator[MockKafka]:
+    with MockKafka(["a"]) as kafka:
+        kafka.create_topic("t", 2)
+        with StockProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
+            send(producer, "t", [b""] * _RECORDS, partition=0)
+        yield kafka
+
+
+def _options(kafka: MockKafka, **options: str) -> SourceOptions:
+    given = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "kafka.log_level": "0",
+        "blobmsg.store.url": "memory://log",
+        **(options or {"subscribe": "t"}),
+    }
+    return parse_source_options(given, is_streaming=True)
+
+
+@pytest.fixture
+def log(kafka: MockKafka) -> Iterator[TopicLog]:
+    with closing(TopicLog(_options(kafka))) as log:
+        yield log
+
+
+def test_the_ends_of_what_is_there_and_nothing_of_what_is_not(
+    log: TopicLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_log, "_SHORT_LOG_S", 0.5)
+    assert log.bounds_of_all(_ALL) == _BOUNDS
+    assert log.bounds({*_ALL, ("t", 2)}) == _BOUNDS
+    with pytest.raises(BlobmsgError, match=r"t \[2\]: Kafka has it, but does not tell"):
+        log.bounds_of_all({("t", 2)})
+
+
+@pytest.mark.parametrize("lost", [[0], [0, 1]])
+def test_a_partition_without_a_leader_is_waited_for(
+    kafka: MockKafka, log: TopicLog, lost: list[int]
+) -> None:
+    for partition in lost:
+        kafka.elect("t", partition, None)
+
+    def elect() -> None:
+        for partition in lost:
+            kafka.elect("t", partition, "a")
+
+    electing = threading.Timer(1, elect)
+    electing.start()
+
+    assert log.bounds(_ALL) == _BOUNDS
+    electing.join()
+
+
+@pytest.mark.parametrize("is_away", [True, False])
+def test_a_leader_that_does_not_come_is_an_error_and_no_loss(
+    kafka: MockKafka, log: TopicLog, monkeypatch: pytest.MonkeyPatch, is_away: bool
+) -> None:
+    monkeypatch.setattr(topic_log, "_RETRY_UNTIL_S", 1.0)
+    monkeypatch.setattr(topic_log, "_REQUEST_S", 1.0)
+    log.bounds(_ALL)
+    if is_away:
+        kafka.go_away()
+    else:
+        kafka.elect("t", 0, None)
+
+    with pytest.raises(BlobmsgError, match=r"Kafka at .* does not answer"):
+        log.highs(_ALL, {})
+
+
+def test_topics_are_asked_for_by_name_or_all_together(
+    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for few in (10, 0):
+        monkeypatch.setattr(topic_log, "_FEW_TOPICS", few)
+        options = _options(kafka, assign='{"t": [1]}')
+        with closing(TopicLog(options)) as log:
+            assert log.partitions(options.subscription, must_exist=True) == {("t", 1)}
+            assert log.bounds(_ALL) == _BOUNDS
+            assert log.bounds({("other", 0)}) == {}
+        options = _options(kafka, subscribe="t,tt")
+        with closing(TopicLog(options)) as log:
+            with pytest.raises(BlobmsgError, match=r"no topic tt, .* Did you mean t\?"):
+                log.partitions(options.subscription, must_exist=True)
+            assert log.partitions(options.subscription, must_exist=False) == _ALL
