@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import cimpl
@@ -23,6 +24,9 @@ __all__ = ["MockKafka"]
 
 _PRODUCER: Final = 0  # rd_kafka_type_t
 _NO_ERROR: Final = 0
+# When the cluster's thread has answered a call, it throws away all that may wake it, and with it the
+# next call if that comes at once; it sees it a second later then.
+_UNTIL_IT_SLEEPS_S: Final = 0.001
 
 
 class MockKafka:
@@ -61,7 +65,7 @@ class MockKafka:
         if not self._cluster:
             raise RuntimeError("librdkafka's mock cluster does not start")
         for broker, zone in enumerate(self._zones, 1):
-            self._library.rd_kafka_mock_broker_set_rack(self._cluster, broker, zone.encode())
+            self._tell("rd_kafka_mock_broker_set_rack", broker, zone.encode())
         # By default a group's first member waits 3 s for others.
         self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, 0)
 
@@ -84,26 +88,14 @@ class MockKafka:
         Raises:
             RuntimeError: The mock cluster refuses, e.g. because the topic is there.
         """
-        topic = name.encode()
-        with self._lock:
-            cluster = self._running()
-            codes = [
-                self._library.rd_kafka_mock_topic_create(
-                    cluster, topic, partitions, len(self._zones)
-                )
-            ]
-            codes += [
-                self._library.rd_kafka_mock_partition_set_leader(
-                    cluster, topic, partition, partition % len(self._zones) + 1
-                )
-                for partition in range(partitions)
-            ]
-        refusals = [code for code in codes if code != _NO_ERROR]
-        if refusals:
+        code = self._tell("rd_kafka_mock_topic_create", name.encode(), partitions, len(self._zones))
+        if code != _NO_ERROR:
             raise RuntimeError(
-                f"librdkafka's mock cluster refuses topic {name!r} (error {refusals[0]}; is it "
-                "there already?)"
+                f"librdkafka's mock cluster refuses topic {name!r} (error {code}; is it there "
+                "already?)"
             )
+        for partition in range(partitions):
+            self._lead(name, partition, partition % len(self._zones) + 1)
 
     def elect(self, topic: str, partition: int, zone: str | None) -> None:
         """Make the broker of a zone a partition's leader; None: it has no leader.
@@ -116,11 +108,10 @@ class MockKafka:
         """
         if zone is not None and zone not in self._zones:
             raise ValueError(f"no broker is in zone {zone!r}; there are {', '.join(self._zones)}")
-        broker = -1 if zone is None else self._zones.index(zone) + 1
-        with self._lock:
-            code = self._library.rd_kafka_mock_partition_set_leader(
-                self._running(), topic.encode(), partition, broker
-            )
+        self._lead(topic, partition, -1 if zone is None else self._zones.index(zone) + 1)
+
+    def _lead(self, topic: str, partition: int, broker: int) -> None:
+        code = self._tell("rd_kafka_mock_partition_set_leader", topic.encode(), partition, broker)
         if code != _NO_ERROR:
             raise RuntimeError(
                 f"librdkafka's mock cluster has no partition {topic} [{partition}] (error {code})"
@@ -156,15 +147,23 @@ class MockKafka:
         with self._lock:
             cluster, self._cluster = self._cluster, None
             if cluster:
+                time.sleep(_UNTIL_IT_SLEEPS_S)
                 self._library.rd_kafka_mock_cluster_destroy(cluster)
                 self._library.rd_kafka_destroy(self._owner)
 
     def _tell_each(self, name: str, *arguments: int) -> None:
+        for broker in range(1, len(self._zones) + 1):
+            code = self._tell(name, broker, *arguments)
+            if code != _NO_ERROR:
+                raise RuntimeError(f"librdkafka's mock cluster refuses {name} (error {code})")
+
+    def _tell(self, name: str, *arguments: bytes | int) -> int:
+        """Let the cluster's thread do something; returns its error."""
         with self._lock:
-            for broker in range(1, len(self._zones) + 1):
-                code = getattr(self._library, name)(self._running(), broker, *arguments)
-                if code != _NO_ERROR:
-                    raise RuntimeError(f"librdkafka's mock cluster refuses {name} (error {code})")
+            cluster = self._running()
+            time.sleep(_UNTIL_IT_SLEEPS_S)
+            code: int = getattr(self._library, name)(cluster, *arguments)
+        return code
 
     def _running(self) -> Any:
         if not self._cluster:

@@ -39,6 +39,13 @@ def test_leaders_of_a_topic_go_round_the_brokers(kafka: MockKafka) -> None:
     assert [partitions[number].leader for number in range(5)] == [1, 2, 1, 2, 1]
 
 
+@pytest.mark.timeout(40)
+def test_hundreds_of_partitions_take_no_second_each(kafka: MockKafka) -> None:
+    kafka.create_topic("t", 400)
+
+    assert len(_topics(kafka).topics["t"].partitions) == 400
+
+
 def test_leaders_are_elected_and_lost(kafka: MockKafka) -> None:
     kafka.create_topic("t", 2)
     kafka.elect("t", 0, "b")
