@@ -24,8 +24,8 @@ __all__ = ["MockKafka"]
 
 _PRODUCER: Final = 0  # rd_kafka_type_t
 _NO_ERROR: Final = 0
-# When the cluster's thread has answered a call, it throws away all that may wake it. It would see the
-# next call, if that comes at once, a second later.
+# When the cluster's thread has answered a call, it throws away all that may wake it. If the next
+# call comes at once, it sees it a second later.
 _UNTIL_IT_SLEEPS_S: Final = 0.001
 
 
