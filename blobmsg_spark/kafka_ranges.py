@@ -92,6 +92,7 @@ class KafkaRanges:
         self._next = {key: ranges[key][0] for key in self._stops}
         self._short: dict[Key, int] = {}  # where the log ended too early
         self._again: dict[Key, int] = {}  # how often assigned again since a record came
+        self._gone: set[str] = set()  # topics that were said often enough not to be there
         self._idle_s = 0.0  # waited in here without an answer
         self._last_error: KafkaError | None = None
         if self._stops:
@@ -193,7 +194,7 @@ class KafkaRanges:
 
     def _bounds(self, key: Key) -> tuple[int, int] | None:
         """The log's first Kafka offset and the one behind its last; None if nobody knows now."""
-        for times in range(_AGAIN):
+        for times in range(_AGAIN + 1):
             try:
                 found: tuple[int, int] = self._consumer.get_watermark_offsets(
                     TopicPartition(*key), _LOOK_UP_S
@@ -204,7 +205,10 @@ class KafkaRanges:
                     return None
             else:
                 return found
+            if key[0] in self._gone or times == _AGAIN:
+                break
             self._sleep_s(_AGAIN_AFTER_S * 2**times)
+        self._gone.add(key[0])
         return _EMPTY
 
     def _is_gone(self, key: Key) -> bool:

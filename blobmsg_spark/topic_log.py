@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from confluent_kafka import (
     IsolationLevel,
@@ -29,10 +29,11 @@ from blobmsg_spark.kafka_ranges import KafkaRanges
 from blobmsg_spark.offset_ranges import LogBounds
 from blobmsg_spark.range_reader import reader_limits, take_notification
 from blobmsg_spark.read_session import open_consumer
+from blobmsg_spark.topic_metadata import TopicMetadata
 from blobmsg_spark.trigger_limits import KafkaRecordSize
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from blobmsg.format.notification import Limits
     from blobmsg_spark.offset_ranges import Key
@@ -41,10 +42,10 @@ if TYPE_CHECKING:
 
 __all__ = ["TopicLog"]
 
+_T = TypeVar("_T")
+
 _REQUEST_S: Final = 10.0
 _RETRY_UNTIL_S: Final = 30.0
-# More than these are asked for with all others of the cluster.
-_FEW_TOPICS: Final = 10
 _RETRY_EVERY_S: Final = 0.25
 # After an election a log may look shorter than it is.
 _SHORT_LOG_S: Final = 5.0
@@ -56,14 +57,17 @@ _GONE: Final = (
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._UNKNOWN_TOPIC,
 )
+_SILENCE: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT)
 _PASSING: Final = (
-    KafkaError._TRANSPORT,
-    KafkaError._TIMED_OUT,
-    KafkaError.REQUEST_TIMED_OUT,
+    *_SILENCE,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.BROKER_NOT_AVAILABLE,
     KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
     KafkaError._NOENT,  # no leader was found
 )
 _SCAN_RECORDS: Final = 500
@@ -93,6 +97,7 @@ class TopicLog:
         # Opened first: it says which setting librdkafka refuses.
         self._consumer = open_consumer(self._kafka_conf, 0)
         self._admin = SharedAdmin(self._kafka_conf)
+        self._metadata = TopicMetadata(lambda: self._admin.client, _REQUEST_S)
         is_committed = self._kafka_conf.get("isolation.level", "read_committed") != (
             "read_uncommitted"
         )
@@ -121,30 +126,32 @@ class TopicLog:
         Raises:
             BlobmsgError: No broker answers, or a topic is missing or may not be read.
         """
-        deadline = time.monotonic() + _SHORT_LOG_S
-        while True:
-            found = self._find_partitions(subscription, must_exist=must_exist)
-            if found.issuperset(known) or time.monotonic() >= deadline:
-                return found
-            time.sleep(_RETRY_EVERY_S)
+        topics = {topic for topic, _ in known if subscription.includes_topic(topic)}
+        return _ask_again(
+            lambda: self._find_partitions(subscription, topics, must_exist=must_exist),
+            lambda found: found.issuperset(known),
+        )
 
-    def _find_partitions(self, subscription: Subscription, *, must_exist: bool) -> set[Key]:
-        is_pattern = subscription.pattern is not None
-        found = self._list_topics(None if is_pattern else subscription.topics)
-        names = [
-            name
-            for name in (found if is_pattern else subscription.topics)
-            if subscription.includes_topic(name) and (not is_pattern or name not in _INTERNAL)
-        ]
+    def _find_partitions(
+        self, subscription: Subscription, known: Collection[str], *, must_exist: bool
+    ) -> set[Key]:
+        found: dict[str, Any]
+        try:
+            if subscription.pattern is None:
+                found = self._metadata.named(subscription.topics)
+            else:
+                found = self._metadata.matching(
+                    lambda name: subscription.includes_topic(name) and name not in _INTERNAL, known
+                )
+        except KafkaException as error:
+            raise self._unreachable(error.args[0]) from error
         keys: set[Key] = set()
-        for name in names:
-            topic = found.get(name)
-            error = None if topic is None else topic.error
-            if error is not None and error.code() not in (*_GONE, *_PASSING):
-                raise _refused(f"topic {name}", error)
-            if topic is None or not topic.partitions:
+        for name, topic in found.items():
+            if topic.error is not None and topic.error.code() not in (*_GONE, *_PASSING):
+                raise _refused(f"topic {name}", topic.error)
+            if not topic.partitions:
                 if must_exist:
-                    raise _no_topic(name, self._list_topics())
+                    raise self._no_topic(name)
                 continue
             keys.update((name, partition) for partition in topic.partitions)
         if subscription.partitions is None:
@@ -178,22 +185,19 @@ class TopicLog:
                 raise self._unreachable(error.args[0]) from error
             raise _refused(f"topic {topic}", error.args[0]) from error
 
-    def _list_topics(self, names: Collection[str] | None = None) -> dict[str, Any]:
+    def _no_topic(self, name: str) -> BlobmsgError:
         try:
-            return self._metadata(names)
+            topics = self._admin.client.list_topics(timeout=_REQUEST_S).topics
         except KafkaException as error:
-            raise self._unreachable(error.args[0]) from error
-
-    def _metadata(self, names: Collection[str] | None) -> dict[str, Any]:
-        """What Kafka says of these topics, or of all of the cluster.
-
-        One of these that is not there has an error in place of partitions.
-        """
-        found: dict[str, Any] = {}
-        asked = [None] if names is None or len(names) > _FEW_TOPICS else names
-        for name in asked:
-            found |= self._admin.client.list_topics(name, _REQUEST_S).topics
-        return found
+            return self._unreachable(error.args[0])
+        nearest = difflib.get_close_matches(name, topics, n=1, cutoff=0.6)
+        hint = f" Did you mean {nearest[0]}?" if nearest else ""
+        return BlobmsgError(
+            f"Kafka has no topic {name}, or this user may not see it.{hint} Create it, or mend the "
+            "option that names it (subscribe, assign)",
+            code=KafkaError.UNKNOWN_TOPIC_OR_PART,
+            topic=name,
+        )
 
     def _unreachable(self, error: KafkaError) -> BlobmsgError:
         servers = self._kafka_conf.get("bootstrap.servers", "the brokers")
@@ -213,7 +217,7 @@ class TopicLog:
             keys: Of these partitions.
             known: Those that have been there; asked again for a while when they are not.
         """
-        return self._ask_again(keys, _EARLIEST, dict.fromkeys(known, 0))
+        return self._offsets(keys, _EARLIEST, dict.fromkeys(known, 0))
 
     def highs(self, keys: Collection[Key], at_least: Mapping[Key, int]) -> dict[Key, int]:
         """Kafka offsets behind the last records that may be read.
@@ -222,7 +226,7 @@ class TopicLog:
             keys: Of these partitions; those that are gone are left out.
             at_least: Where they have been before; asked again for a while when they are not there.
         """
-        return self._ask_again(keys, _LATEST, at_least)
+        return self._offsets(keys, _LATEST, at_least)
 
     def bounds(
         self, keys: Collection[Key], at_least: Mapping[Key, int] | None = None
@@ -254,58 +258,60 @@ class TopicLog:
             )
         return found
 
-    def _ask_again(
+    def _offsets(
         self, keys: Collection[Key], spec: Any, at_least: Mapping[Key, int]
     ) -> dict[Key, int]:
         """A broker that has just become leader may not know a partition, or not all of it."""
-        deadline = time.monotonic() + _SHORT_LOG_S
         wanted = {key: at_least[key] for key in keys if key in at_least}
-        while True:
-            found = self._list_offsets(keys, spec)
-            is_short = any(found.get(key, -1) < least for key, least in wanted.items())
-            if not is_short or time.monotonic() >= deadline:
-                return found
-            time.sleep(_RETRY_EVERY_S)
+        return _ask_again(
+            lambda: self._list_offsets(keys, spec),
+            lambda found: all(found.get(key, -1) >= least for key, least in wanted.items()),
+        )
 
     def _list_offsets(self, keys: Iterable[Key], spec: Any) -> dict[Key, int]:
         deadline = time.monotonic() + _RETRY_UNTIL_S
         left = set(keys)
         found: dict[Key, int] = {}
         while left:
-            failed: KafkaError | None = None
+            failed: dict[Key, KafkaError] = {}
             for key, answer in self._ask_leaders(left, spec).items():
                 if not isinstance(answer, KafkaError):
                     found[key] = answer
                 elif _may_pass(key, answer):
-                    failed = answer
-                    continue
-                left.discard(key)
-            if failed is None:
+                    failed[key] = answer
+            if not failed:
                 break
             if time.monotonic() >= deadline:
-                raise self._unreachable(failed)
+                raise self._without_offset(failed)
+            left = set(failed)
             time.sleep(_RETRY_EVERY_S)
         return found
+
+    def _without_offset(self, failed: Mapping[Key, KafkaError]) -> BlobmsgError:
+        (topic, partition), error = next(iter(failed.items()))
+        if error.code() in _SILENCE:
+            return self._unreachable(error)
+        return BlobmsgError(
+            f"{topic} [{partition}]: Kafka has not told for {_RETRY_UNTIL_S:g} s where it begins "
+            f"or ends: {error.str()}: see whether the brokers that hold it are up",
+            code=error.code(),
+            topic=topic,
+            partition=partition,
+        )
 
     def _ask_leaders(self, keys: Collection[Key], spec: Any) -> dict[Key, int | KafkaError]:
         """The offset of each partition, or why it is not told.
 
-        Leaders are looked for first: an admin client that has to do so itself tells that none is
-        there in a way that nobody understands (`_NOENT`), and ends the process now and then
-        (`blobmsg.offset_check`).
+        Only of those whose leader is known: an admin client that has to look for one itself tells
+        that none is there in a way that nobody understands (`_NOENT`), and ends the process now and
+        then (`blobmsg.offset_check`).
         """
+        answers: dict[Key, int | KafkaError] = {}
         try:
-            topics = self._metadata({topic for topic, _ in keys})
+            answers |= self._metadata.without_leader(keys)
         except KafkaException as error:
             return dict.fromkeys(keys, error.args[0])
-        answers: dict[Key, int | KafkaError] = {}
-        asked: dict[TopicPartition, Any] = {}
-        for key in keys:
-            reason = _without_leader(topics, key)
-            if reason is None:
-                asked[TopicPartition(*key)] = spec
-            else:
-                answers[key] = reason
+        asked = {TopicPartition(*key): spec for key in keys if key not in answers}
         if asked:
             told = self._admin.client.list_offsets(
                 asked, isolation_level=self._isolation, request_timeout=_REQUEST_S
@@ -314,6 +320,9 @@ class TopicLog:
                 (place.topic, place.partition): _offset_or_error(answer)
                 for place, answer in told.items()
             }
+        self._metadata.forget(
+            topic for (topic, _), answer in answers.items() if isinstance(answer, KafkaError)
+        )
         return answers
 
     def at_times(self, times: Mapping[Key, int]) -> dict[Key, int | None]:
@@ -395,19 +404,14 @@ def _size_of(message: Any, limits: Limits) -> KafkaRecordSize:
     return KafkaRecordSize(message.offset(), notification.records, size_bytes)
 
 
-def _without_leader(topics: Mapping[str, Any], key: Key) -> KafkaError | None:
-    """Why the leader of a partition can't be asked; None: it can."""
-    name, number = key
-    topic = topics.get(name)
-    if topic is None:
-        return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-    if topic.error is not None:
-        error: KafkaError = topic.error
-        return error
-    partition = topic.partitions.get(number)
-    if partition is None:
-        return KafkaError(KafkaError._UNKNOWN_PARTITION)
-    return KafkaError(KafkaError.LEADER_NOT_AVAILABLE) if partition.leader < 0 else None
+def _ask_again(ask: Callable[[], _T], is_enough: Callable[[_T], bool]) -> _T:
+    """What is told; asked for again for a while from the first time that it is not enough."""
+    answer = ask()
+    deadline = time.monotonic() + _SHORT_LOG_S
+    while not is_enough(answer) and time.monotonic() < deadline:
+        time.sleep(_RETRY_EVERY_S)
+        answer = ask()
+    return answer
 
 
 def _offset_or_error(answer: Any) -> int | KafkaError:
@@ -431,17 +435,6 @@ def _may_pass(key: Key, error: KafkaError) -> bool:
         return True
     topic, partition = key
     raise _refused(f"{topic} [{partition}]", error)
-
-
-def _no_topic(name: str, found: Collection[str]) -> BlobmsgError:
-    nearest = difflib.get_close_matches(name, found, n=1, cutoff=0.6)
-    hint = f" Did you mean {nearest[0]}?" if nearest else ""
-    return BlobmsgError(
-        f"Kafka has no topic {name}, or this user may not see it.{hint} Create it, or mend the "
-        "option that names it (subscribe, assign)",
-        code=KafkaError.UNKNOWN_TOPIC_OR_PART,
-        topic=name,
-    )
 
 
 def _refused(what: str, error: KafkaError) -> BlobmsgError:

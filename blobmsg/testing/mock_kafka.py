@@ -97,8 +97,8 @@ class MockKafka:
         for partition in range(partitions):
             self._lead(name, partition, partition % len(self._zones) + 1)
 
-    def elect(self, topic: str, partition: int, zone: str | None) -> None:
-        """Make the broker of a zone a partition's leader; None: it has no leader.
+    def elect(self, topic: str, partition: int, zone: str) -> None:
+        """Make the broker of a zone a partition's leader.
 
         Clients that know another one hear of it when they ask.
 
@@ -106,11 +106,13 @@ class MockKafka:
             RuntimeError: The mock cluster has no such partition.
             ValueError: No broker is in that zone.
         """
-        if zone is not None and zone not in self._zones:
+        if zone not in self._zones:
             raise ValueError(f"no broker is in zone {zone!r}; there are {', '.join(self._zones)}")
-        self._lead(topic, partition, -1 if zone is None else self._zones.index(zone) + 1)
+        self._lead(topic, partition, self._zones.index(zone) + 1)
 
     def _lead(self, topic: str, partition: int, broker: int) -> None:
+        # With -1 there is no leader, and librdkafka ends this process when a record is written or
+        # read then; so that is not for everybody.
         code = self._tell("rd_kafka_mock_partition_set_leader", topic.encode(), partition, broker)
         if code != _NO_ERROR:
             raise RuntimeError(

@@ -8,20 +8,27 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
+from confluent_kafka.admin._metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 
 from blobmsg.errors import BlobmsgError
 from blobmsg.testing import MockKafka
+from blobmsg_spark import kafka_ranges
 from blobmsg_spark.kafka_ranges import KafkaRanges
 from blobmsg_spark.read_session import open_consumer
-from tests.helpers.records import send
-from tests.helpers.stock import StockProducer
 
 KEY = ("t", 0)
 
 
 class Event:
-    def __init__(self, offset: int, code: int | None = None, *, topic: str | None = "t") -> None:
+    def __init__(
+        self,
+        offset: int,
+        code: int | None = None,
+        *,
+        topic: str | None = "t",
+        partition: int = 0,
+    ) -> None:
+        self._partition = partition
         self._offset = offset
         self._error = None if code is None else KafkaError(code, "broker says so")
         self._topic = topic
@@ -33,7 +40,7 @@ class Event:
         return self._topic
 
     def partition(self) -> int:
-        return 0
+        return self._partition
 
     def offset(self) -> int:
         return self._offset
@@ -48,6 +55,7 @@ class Consumer:
         low: int = 0,
         high: int = 100,
         is_gone: bool = False,
+        is_listed: bool = False,
         look_up_error: int = KafkaError._UNKNOWN_PARTITION,
     ) -> None:
         self.events = list(events)
@@ -57,6 +65,7 @@ class Consumer:
         self._low = low
         self._high = high
         self._is_gone = is_gone
+        self._is_listed = is_listed
         self._look_up_error = look_up_error
 
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -88,7 +97,9 @@ class Consumer:
         self.times_listed += 1
         metadata = TopicMetadata()
         metadata.topic = topic
-        if self._is_gone:
+        if self._is_listed:
+            metadata.partitions = {0: PartitionMetadata()}
+        elif self._is_gone:
             metadata.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
         found = ClusterMetadata()
         found.topics = {topic: metadata}
@@ -215,7 +226,7 @@ def test_a_deleted_topic_is_data_loss() -> None:
         _read(_ranges(Consumer(gone, is_gone=True), 5, 9))
     consumer = Consumer(gone, is_gone=True)
     assert _read(_ranges(consumer, 5, 9, fails=False)) == []
-    assert consumer.times_listed == 5
+    assert consumer.times_listed == 6
     assert consumer.now_s == pytest.approx(6.2)
 
 
@@ -244,24 +255,47 @@ def test_time_between_calls_does_not_count() -> None:
 
 
 def test_a_partition_without_a_leader_has_lost_nothing() -> None:
+    lost = Event(5, KafkaError._AUTO_OFFSET_RESET)
+    consumer = Consumer(lost, Event(5), Event(6), is_gone=True, is_listed=True)
+
+    assert _read(_ranges(consumer, 5, 7, fails=False)) == [5, 6]
+
+
+def test_partitions_of_a_deleted_topic_are_waited_for_once() -> None:
+    events = [Event(-1, KafkaError.UNKNOWN_TOPIC_OR_PART, partition=number) for number in range(3)]
+    consumer = Consumer(*events, is_gone=True)
+    ranges = KafkaRanges(
+        consumer,
+        {("t", number): (5, 9) for number in range(3)},
+        fail_on_data_loss=False,
+        poll_timeout_ms=60_000,
+        monotonic_s=lambda: consumer.now_s,
+        sleep_s=consumer.sleep,
+    )
+
+    assert _read(ranges) == []
+    assert consumer.times_listed == 6 + 1 + 1
+
+
+def test_librdkafka_and_a_broker_say_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     with MockKafka(["a"]) as kafka:
         kafka.create_topic("t")
-        with StockProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
-            send(producer, "t", [b""] * 8)
         conf = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g", "log_level": 0}
         with closing(open_consumer(conf, 0)) as consumer:
             ranges = KafkaRanges(
                 consumer,
-                {KEY: (0, 8)},
+                {},
                 fail_on_data_loss=False,
                 poll_timeout_ms=20_000,
                 sleep_s=lambda seconds: time.sleep(seconds / 20),
             )
-            kafka.elect("t", 0, None)
+            assert ranges._bounds(("t", 7)) == (0, 0)
+            kafka._lead("t", 0, -1)
             consumer.list_topics("t", 10)
             assert ranges._bounds(KEY) is None
-            ranges._lose(KEY, "a broker that has just started says so")
             kafka.elect("t", 0, "a")
-
-            assert _read(ranges) == list(range(8))
-            assert ranges._bounds(("t", 7)) == (0, 0)
+            consumer.list_topics("t", 10)
+            assert ranges._bounds(KEY) == (0, 0)
+            monkeypatch.setattr(kafka_ranges, "_LOOK_UP_S", 1.0)
+            kafka.go_away()
+            assert ranges._bounds(KEY) is None

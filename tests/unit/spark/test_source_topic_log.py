@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from blobmsg.errors import BlobmsgError
 from blobmsg.testing import MockKafka
-from blobmsg_spark import topic_log
+from blobmsg_spark import topic_log, topic_metadata
 from blobmsg_spark.offset_ranges import LogBounds
 from blobmsg_spark.source_options import parse_source_options
 from blobmsg_spark.topic_log import TopicLog
@@ -69,7 +70,7 @@ def test_a_partition_without_a_leader_is_waited_for(
     kafka: MockKafka, log: TopicLog, lost: list[int]
 ) -> None:
     for partition in lost:
-        kafka.elect("t", partition, None)
+        kafka._lead("t", partition, -1)
 
     def elect() -> None:
         for partition in lost:
@@ -86,30 +87,51 @@ def test_a_partition_without_a_leader_is_waited_for(
 def test_a_leader_that_does_not_come_is_an_error_and_no_loss(
     kafka: MockKafka, log: TopicLog, monkeypatch: pytest.MonkeyPatch, is_away: bool
 ) -> None:
+    log.bounds(_ALL)
     monkeypatch.setattr(topic_log, "_RETRY_UNTIL_S", 1.0)
     monkeypatch.setattr(topic_log, "_REQUEST_S", 1.0)
-    log.bounds(_ALL)
+    monkeypatch.setattr(log._metadata, "_request_s", 1.0)
     if is_away:
         kafka.go_away()
     else:
-        kafka.elect("t", 0, None)
+        kafka._lead("t", 0, -1)
 
-    with pytest.raises(BlobmsgError, match=r"Kafka at .* does not answer"):
+    text = r"Kafka at .* does not answer" if is_away else r"t \[0\]: Kafka has not told for 1 s"
+    with pytest.raises(BlobmsgError, match=text):
         log.highs(_ALL, {})
 
 
-def test_topics_are_asked_for_by_name_or_all_together(
-    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("wrong", [{}, {("t", 0): _RECORDS - 1}])
+def test_what_falls_short_once_is_asked_for_again_however_late_it_was_told(
+    log: TopicLog, monkeypatch: pytest.MonkeyPatch, wrong: dict[tuple[str, int], int]
 ) -> None:
-    for few in (10, 0):
-        monkeypatch.setattr(topic_log, "_FEW_TOPICS", few)
-        options = _options(kafka, assign='{"t": [1]}')
-        with closing(TopicLog(options)) as log:
-            assert log.partitions(options.subscription, must_exist=True) == {("t", 1)}
-            assert log.bounds(_ALL) == _BOUNDS
-            assert log.bounds({("other", 0)}) == {}
-        options = _options(kafka, subscribe="t,tt")
-        with closing(TopicLog(options)) as log:
-            with pytest.raises(BlobmsgError, match=r"no topic tt, .* Did you mean t\?"):
-                log.partitions(options.subscription, must_exist=True)
-            assert log.partitions(options.subscription, must_exist=False) == _ALL
+    monkeypatch.setattr(topic_log, "_SHORT_LOG_S", 0.1)
+    list_offsets = log._list_offsets
+    answers = [wrong]
+
+    def late(*arguments: Any) -> dict[tuple[str, int], int]:
+        time.sleep(0.2)
+        return answers.pop() if answers else list_offsets(*arguments)
+
+    monkeypatch.setattr(log, "_list_offsets", late)
+
+    assert log.highs([("t", 0)], {("t", 0): _RECORDS}) == {("t", 0): _RECORDS}
+
+
+@pytest.mark.parametrize("few", [10, 0])
+def test_topics_are_asked_for_by_name_or_all_together(
+    kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(topic_metadata, "_FEW_TOPICS", few)
+    options = _options(kafka, assign='{"t": [1]}')
+    with closing(TopicLog(options)) as log:
+        assert log.partitions(options.subscription, must_exist=True) == {("t", 1)}
+        assert log.bounds(_ALL) == _BOUNDS
+    options = _options(kafka, subscribe="t,tt")
+    with closing(TopicLog(options)) as log:
+        with pytest.raises(BlobmsgError, match=r"no topic tt, .* Did you mean t\?"):
+            log.partitions(options.subscription, must_exist=True)
+        assert log.partitions(options.subscription, must_exist=False) == _ALL
+    options = _options(kafka, subscribePattern=".")
+    with closing(TopicLog(options)) as log:
+        assert log.partitions(options.subscription, must_exist=True) == _ALL
