@@ -92,7 +92,7 @@ class KafkaRanges:
         self._next = {key: ranges[key][0] for key in self._stops}
         self._short: dict[Key, int] = {}  # where the log ended too early
         self._again: dict[Key, int] = {}  # how often assigned again since a record came
-        self._gone: set[str] = set()  # topics that were said often enough not to be there
+        self._gone: set[Key] = set()  # said often enough not to be there
         self._idle_s = 0.0  # waited in here without an answer
         self._last_error: KafkaError | None = None
         if self._stops:
@@ -194,6 +194,7 @@ class KafkaRanges:
 
     def _bounds(self, key: Key) -> tuple[int, int] | None:
         """The log's first Kafka offset and the one behind its last; None if nobody knows now."""
+        gone: set[Key] = set()
         for times in range(_AGAIN + 1):
             try:
                 found: tuple[int, int] = self._consumer.get_watermark_offsets(
@@ -201,26 +202,34 @@ class KafkaRanges:
                 )
             except KafkaException as error:
                 # Said of a partition without a leader, too.
-                if error.args[0].code() not in _LOST or not self._is_gone(key):
+                gone = self._gone_with(key) if error.args[0].code() in _LOST else set()
+                if not gone:
                     return None
             else:
+                self._gone.discard(key)
                 return found
-            if key[0] in self._gone or times == _AGAIN:
+            if key in self._gone:  # waited for before, with another one of its topic
                 break
-            self._sleep_s(_AGAIN_AFTER_S * 2**times)
-        self._gone.add(key[0])
+            if times < _AGAIN:
+                self._sleep_s(_AGAIN_AFTER_S * 2**times)
+        self._gone |= gone
         return _EMPTY
 
-    def _is_gone(self, key: Key) -> bool:
-        """Whether a broker says that there is no such partition. Silence does not say so."""
+    def _gone_with(self, key: Key) -> set[Key]:
+        """The open partitions that are not there if this one is not, as a broker says.
+
+        Empty: it may be there. Silence does not say that it is gone.
+        """
         topic, partition = key
         try:
             found = self._consumer.list_topics(topic, _LOOK_UP_S).topics[topic]
         except KafkaException:
-            return False
-        if found.error is not None:
-            return found.error.code() in _LOST
-        return partition not in found.partitions
+            return set()
+        if found.error is None:
+            return set() if partition in found.partitions else {key}
+        if found.error.code() not in _LOST:
+            return set()
+        return {key, *(other for other in self._stops if other[0] == topic)}
 
     def _assign(self, key: Key, start: int, stop: int) -> None:
         self._stops[key], self._next[key] = stop, start

@@ -174,7 +174,9 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _current_highs(self, starts: Offsets) -> dict[Key, int]:
         """The ends of the log of all partitions that are read, asked for now and then."""
+        at_least = {key: to_kafka(start) for key, start in starts.items()}
         if self._is_frozen:
+            self._mend_frozen(at_least)
             return self._highs
         now = time.monotonic()
         if now - self._looked_at_s >= _LOOK_EVERY_S:
@@ -184,10 +186,19 @@ class StreamSource(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
             self._asked_at_s = float("-inf")
         if now - self._asked_at_s >= _ASK_EVERY_S:
-            at_least = {key: to_kafka(start) for key, start in starts.items()}
             self._highs = self._log.highs(self._keys, at_least)
             self._asked_at_s = time.monotonic()
         return self._highs
+
+    def _mend_frozen(self, at_least: Mapping[Key, int]) -> None:
+        """Ask again for frozen ends that lie before where the query is.
+
+        They were asked for before Spark told where that is, so a single wrong answer has counted.
+        """
+        short = {key for key, least in at_least.items() if self._highs.get(key, -1) < least}
+        if short:
+            keys = self._log.partitions(self._options.subscription, must_exist=False, known=short)
+            self._highs = {**self._highs, **self._log.highs(short & keys, at_least)}
 
     def _starts_of_new(self, keys: set[Key]) -> dict[Key, int]:
         """Partitions that came while the query runs are read from their beginning."""

@@ -18,13 +18,14 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the stubs forget it
+    AdminClient,
     OffsetSpec,  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from blobmsg.config import parse_settings
 from blobmsg.consumer import BlobConsumer
 from blobmsg.errors import BlobmsgError, CorruptSegment, UnsupportedFormat
-from blobmsg.resources import SharedAdmin
+from blobmsg.inner_config import admin_config
 from blobmsg_spark.kafka_ranges import KafkaRanges
 from blobmsg_spark.offset_ranges import LogBounds
 from blobmsg_spark.range_reader import reader_limits, take_notification
@@ -57,7 +58,12 @@ _GONE: Final = (
     KafkaError._UNKNOWN_PARTITION,
     KafkaError._UNKNOWN_TOPIC,
 )
-_SILENCE: Final = (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT)
+_SILENCE: Final = (
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+)
 _PASSING: Final = (
     *_SILENCE,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -69,6 +75,12 @@ _PASSING: Final = (
     KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.KAFKA_STORAGE_ERROR,
     KafkaError._NOENT,  # no leader was found
+)
+_DENIED: Final = (
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
 )
 _SCAN_RECORDS: Final = 500
 _SCAN_SLICE_S: Final = 0.1
@@ -96,8 +108,9 @@ class TopicLog:
         self._limits = reader_limits(settings.record_max_bytes)
         # Opened first: it says which setting librdkafka refuses.
         self._consumer = open_consumer(self._kafka_conf, 0)
-        self._admin = SharedAdmin(self._kafka_conf)
-        self._metadata = TopicMetadata(lambda: self._admin.client, _REQUEST_S)
+        # Not shared: it must know the leaders that `TopicMetadata` has seen.
+        self._admin = AdminClient(admin_config(self._kafka_conf))
+        self._metadata = TopicMetadata(self._admin, _REQUEST_S)
         is_committed = self._kafka_conf.get("isolation.level", "read_committed") != (
             "read_uncommitted"
         )
@@ -107,7 +120,6 @@ class TopicLog:
 
     def close(self) -> None:
         """Close the clients."""
-        self._admin.release()
         self._consumer.close()
 
     # --- partitions ---------------------------------------------------------------------------
@@ -172,7 +184,7 @@ class TopicLog:
         Raises:
             BlobmsgError: No broker answers, or a topic is missing or may not be described.
         """
-        asked = self._admin.client.describe_topics(
+        asked = self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=_REQUEST_S
         )
         return {topic: self._topic_id(topic, answer) for topic, answer in asked.items()}
@@ -187,7 +199,7 @@ class TopicLog:
 
     def _no_topic(self, name: str) -> BlobmsgError:
         try:
-            topics = self._admin.client.list_topics(timeout=_REQUEST_S).topics
+            topics = self._admin.list_topics(timeout=_REQUEST_S).topics
         except KafkaException as error:
             return self._unreachable(error.args[0])
         nearest = difflib.get_close_matches(name, topics, n=1, cutoff=0.6)
@@ -269,6 +281,7 @@ class TopicLog:
         )
 
     def _list_offsets(self, keys: Iterable[Key], spec: Any) -> dict[Key, int]:
+        """Asks again while leaders have to be found, or do not answer."""
         deadline = time.monotonic() + _RETRY_UNTIL_S
         left = set(keys)
         found: dict[Key, int] = {}
@@ -313,7 +326,7 @@ class TopicLog:
             return dict.fromkeys(keys, error.args[0])
         asked = {TopicPartition(*key): spec for key in keys if key not in answers}
         if asked:
-            told = self._admin.client.list_offsets(
+            told = self._admin.list_offsets(
                 asked, isolation_level=self._isolation, request_timeout=_REQUEST_S
             )
             answers |= {
@@ -405,13 +418,16 @@ def _size_of(message: Any, limits: Limits) -> KafkaRecordSize:
 
 
 def _ask_again(ask: Callable[[], _T], is_enough: Callable[[_T], bool]) -> _T:
-    """What is told; asked for again for a while from the first time that it is not enough."""
-    answer = ask()
-    deadline = time.monotonic() + _SHORT_LOG_S
-    while not is_enough(answer) and time.monotonic() < deadline:
-        time.sleep(_RETRY_EVERY_S)
+    """What is told; asked for again for a while, and at least once, where it is not enough."""
+    deadline: float | None = None  # from the first such answer on, however late that comes
+    while True:
         answer = ask()
-    return answer
+        now = time.monotonic()
+        if is_enough(answer) or (deadline is not None and now >= deadline):
+            return answer
+        if deadline is None:
+            deadline = now + _SHORT_LOG_S
+        time.sleep(_RETRY_EVERY_S)
 
 
 def _offset_or_error(answer: Any) -> int | KafkaError:
@@ -420,7 +436,8 @@ def _offset_or_error(answer: Any) -> int | KafkaError:
     except KafkaException as exception:
         error: KafkaError = exception.args[0]
         return error
-    return offset
+    # So librdkafka (2.16) puts it where a leader has not answered at all.
+    return offset if offset >= 0 else KafkaError(KafkaError._TRANSPORT)
 
 
 def _may_pass(key: Key, error: KafkaError) -> bool:
@@ -438,8 +455,10 @@ def _may_pass(key: Key, error: KafkaError) -> bool:
 
 
 def _refused(what: str, error: KafkaError) -> BlobmsgError:
-    return BlobmsgError(
-        f"{what} can't be read: {error.str()}: check the permissions of this user (Read and "
-        "Describe) and the credentials (kafka.sasl.*)",
-        code=error.code(),
-    )
+    advice = "see the brokers' logs"
+    if error.code() in _DENIED:
+        advice = (
+            "check the permissions of this user (Read and Describe) and the credentials "
+            "(kafka.sasl.*)"
+        )
+    return BlobmsgError(f"{what} can't be read: {error.str()}: {advice}", code=error.code())

@@ -37,13 +37,13 @@ class TopicMetadata:
     """Kafka's metadata, of topics that are asked for.
 
     Args:
-        admin: Gives an AdminClient.
+        admin: An AdminClient.
         request_s: For so long one call waits for answers.
 
     Threads: one.
     """
 
-    def __init__(self, admin: Callable[[], Any], request_s: float) -> None:
+    def __init__(self, admin: Any, request_s: float) -> None:
         self._admin = admin
         self._request_s = request_s
         self._kept: dict[str, _Kept] = {}
@@ -77,7 +77,7 @@ class TopicMetadata:
             KafkaException: No broker answers.
         """
         limit = TimeLimit(self._request_s)
-        cluster = self._admin().list_topics(None, limit.rest_s())
+        cluster = self._admin.list_topics(None, limit.rest_s())
         found = {name: topic for name, topic in cluster.topics.items() if is_wanted(name)}
         self._keep(found, cluster)
         return found | self._by_name([name for name in known if name not in found], limit)
@@ -85,7 +85,7 @@ class TopicMetadata:
     def _by_name(self, names: Iterable[str], limit: TimeLimit) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name in names:
-            cluster = self._admin().list_topics(name, limit.rest_s())
+            cluster = self._admin.list_topics(name, limit.rest_s())
             found[name] = cluster.topics[name]
             self._keep({name: found[name]}, cluster)
         return found
@@ -101,7 +101,7 @@ class TopicMetadata:
             self._kept.pop(topic, None)
 
     def without_leader(self, keys: Collection[Key]) -> dict[Key, KafkaError]:
-        """The partitions whose leader can't be asked, and why.
+        """The partitions whose leader can't be asked, and why: those are asked for anew next time.
 
         Raises:
             KafkaException: No broker answers.

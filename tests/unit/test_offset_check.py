@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from blobmsg.offset_check import FirstOffsetCheck
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _VIRTUAL = 3 << 20
+_LIST_OFFSETS = 2
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -64,6 +66,16 @@ def test_slow_answers_are_there_at_one_of_the_next_calls(
         check.check([partition("t", 0, _VIRTUAL)])
 
     assert check._checked == {("t", 0)}
+
+
+def test_a_leader_that_does_not_answer_has_not_checked(
+    kafka: MockKafka, check: FirstOffsetCheck
+) -> None:
+    check.check([partition("t", 1, _VIRTUAL)])
+    kafka.refuse_next(_LIST_OFFSETS, *[KafkaError._TRANSPORT] * 2)
+    check.check([partition("t", 0, _VIRTUAL)])
+
+    assert check._checked == {("t", 1)}
 
 
 def test_a_client_that_is_closed_checks_nothing() -> None:

@@ -64,8 +64,9 @@ class Consumer:
         self.times_listed = 0
         self._low = low
         self._high = high
-        self._is_gone = is_gone
-        self._is_listed = is_listed
+        self.is_gone = is_gone
+        self.is_listed = is_listed
+        self.is_back_at_s = float("inf")
         self._look_up_error = look_up_error
 
     def assign(self, partitions: list[TopicPartition]) -> None:
@@ -89,7 +90,7 @@ class Consumer:
         return taken
 
     def get_watermark_offsets(self, _partition: TopicPartition, _timeout: float) -> Any:
-        if self._is_gone:
+        if self.is_gone and self.now_s < self.is_back_at_s:
             raise KafkaException(KafkaError(self._look_up_error))
         return self._low, self._high
 
@@ -97,9 +98,9 @@ class Consumer:
         self.times_listed += 1
         metadata = TopicMetadata()
         metadata.topic = topic
-        if self._is_listed:
+        if self.is_listed:
             metadata.partitions = {0: PartitionMetadata()}
-        elif self._is_gone:
+        elif self.is_gone:
             metadata.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
         found = ClusterMetadata()
         found.topics = {topic: metadata}
@@ -275,6 +276,18 @@ def test_partitions_of_a_deleted_topic_are_waited_for_once() -> None:
 
     assert _read(ranges) == []
     assert consumer.times_listed == 6 + 1 + 1
+
+
+def test_a_partition_that_is_gone_says_nothing_of_others() -> None:
+    consumer = Consumer(high=8)
+    ranges = _ranges(consumer, 0, 8, fails=False)
+    consumer.is_gone = True
+    consumer.is_listed = True
+    assert ranges._bounds(("t", 7)) == (0, 0)
+    consumer.is_listed = False
+    consumer.is_back_at_s = consumer.now_s + 1
+
+    assert ranges._bounds(KEY) == (0, 8)
 
 
 def test_librdkafka_and_a_broker_say_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

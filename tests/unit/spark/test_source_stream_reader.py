@@ -120,6 +120,21 @@ def test_available_now_begins_no_later_than_it_ends(log: _GrowingLog) -> None:
     assert source.latestOffset(start, ReadAllAvailable()) == start
 
 
+@pytest.mark.parametrize("wrong", [{}, {_KEY: 90}])
+def test_a_frozen_end_that_lies_before_the_query_is_asked_for_again(
+    log: _GrowingLog, monkeypatch: pytest.MonkeyPatch, wrong: dict[tuple[str, int], int]
+) -> None:
+    source = _source(log)
+    with monkeypatch.context() as mistaken:
+        mistaken.setattr(log, "highs", lambda *_: wrong)
+        source.prepareForTriggerAvailableNow()
+
+    end = source.latestOffset(_offsets(100), ReadAllAvailable())
+
+    assert end == _offsets(log.high)
+    assert source.latestOffset(end, ReadAllAvailable()) == end
+
+
 def test_a_checkpoint_with_kafkas_own_offsets_is_refused_whatever_may_be_lost() -> None:
     class Deleted(_GrowingLog):
         def bounds(self, *_: Any) -> dict[tuple[str, int], LogBounds]:

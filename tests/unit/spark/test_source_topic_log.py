@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import KafkaError
 
 from blobmsg.errors import BlobmsgError
 from blobmsg.testing import MockKafka
@@ -15,6 +15,8 @@ from blobmsg_spark import topic_log, topic_metadata
 from blobmsg_spark.offset_ranges import LogBounds
 from blobmsg_spark.source_options import parse_source_options
 from blobmsg_spark.topic_log import TopicLog
+from blobmsg_spark.topic_metadata import TopicMetadata
+from tests.helpers.listing_admin import ListingAdmin
 from tests.helpers.records import send
 from tests.helpers.stock import StockProducer
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from blobmsg_spark.source_options import SourceOptions
 
 _RECORDS = 8
+_LIST_OFFSETS = 2
 _ALL = {("t", 0), ("t", 1)}
 _BOUNDS = {("t", 0): LogBounds(0, _RECORDS), ("t", 1): LogBounds(0, 0)}
 
@@ -101,19 +104,66 @@ def test_a_leader_that_does_not_come_is_an_error_and_no_loss(
         log.highs(_ALL, {})
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._TRANSPORT,  # the connection ends: librdkafka tells an offset of -1001
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    ],
+)
+def test_a_leader_that_has_no_answer_is_asked_again(
+    kafka: MockKafka, log: TopicLog, code: int
+) -> None:
+    log.bounds(_ALL)
+    kafka.refuse_next(_LIST_OFFSETS, code)
+
+    assert log.highs(_ALL, {}) == {("t", 0): _RECORDS, ("t", 1): 0}
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, "check the permissions"),
+        (KafkaError.UNKNOWN, "see the brokers' logs"),
+    ],
+)
+def test_a_refusal_says_what_to_do(kafka: MockKafka, log: TopicLog, code: int, advice: str) -> None:
+    log.bounds(_ALL)
+    kafka.refuse_next(_LIST_OFFSETS, code)
+
+    with pytest.raises(BlobmsgError, match=rf"t \[\d\] can't be read: .*{advice}"):
+        log.highs(_ALL, {})
+
+
+def test_a_topic_of_a_pattern_that_this_user_may_not_see_any_more_is_not_gone(
+    kafka: MockKafka,
+) -> None:
+    options = _options(kafka, subscribePattern="t.")
+    admin = ListingAdmin(["t1", "t2"])
+    with closing(TopicLog(options)) as log:
+        log._metadata = TopicMetadata(admin, 10)
+        known = log.partitions(options.subscription, must_exist=False)
+        admin.hidden = {"t2"}
+
+        with pytest.raises(BlobmsgError, match=r"topic t2 can't be read: .*permissions"):
+            log.partitions(options.subscription, must_exist=False, known=known)
+
+
 @pytest.mark.parametrize("wrong", [{}, {("t", 0): _RECORDS - 1}])
 def test_what_falls_short_once_is_asked_for_again_however_late_it_was_told(
     log: TopicLog, monkeypatch: pytest.MonkeyPatch, wrong: dict[tuple[str, int], int]
 ) -> None:
-    monkeypatch.setattr(topic_log, "_SHORT_LOG_S", 0.1)
+    monkeypatch.setattr(topic_log, "_SHORT_LOG_S", 0.0)
     list_offsets = log._list_offsets
     answers = [wrong]
-
-    def late(*arguments: Any) -> dict[tuple[str, int], int]:
-        time.sleep(0.2)
-        return answers.pop() if answers else list_offsets(*arguments)
-
-    monkeypatch.setattr(log, "_list_offsets", late)
+    monkeypatch.setattr(
+        log, "_list_offsets", lambda *_: answers.pop() if answers else list_offsets(*_)
+    )
 
     assert log.highs([("t", 0)], {("t", 0): _RECORDS}) == {("t", 0): _RECORDS}
 

@@ -4,65 +4,22 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaError
-from confluent_kafka.admin._metadata import (
-    BrokerMetadata,
-    ClusterMetadata,
-    PartitionMetadata,
-)
-from confluent_kafka.admin._metadata import (
-    TopicMetadata as KafkaTopic,
-)
 
 from blobmsg_spark import topic_metadata
 from blobmsg_spark.topic_metadata import TopicMetadata
+from tests.helpers.listing_admin import ListingAdmin
 
 _MANY = [f"t{number}" for number in range(topic_metadata._FEW_TOPICS + 1)]
 
 
-class Admin:
-    """Topics with one partition each, as `leaders` says.
-
-    Attributes:
-        leaders: Of partition 0 of each topic.
-        hidden: Topics that this user may not see: not listed, and refused by name.
-        asked: The names that were asked for; None: all.
-    """
-
-    def __init__(self) -> None:
-        self.leaders = dict.fromkeys(_MANY, 1)
-        self.hidden: set[str] = set()
-        self.asked: list[str | None] = []
-
-    def list_topics(self, name: str | None, timeout: float) -> ClusterMetadata:
-        assert 0 <= timeout <= 10
-        self.asked.append(name)
-        found = ClusterMetadata()
-        found.brokers = {1: BrokerMetadata()}
-        names = [each for each in self.leaders if each not in self.hidden]
-        found.topics = {each: self._topic(each) for each in (names if name is None else [name])}
-        return found
-
-    def _topic(self, name: str) -> KafkaTopic:
-        topic = KafkaTopic()
-        if name in self.hidden:
-            topic.error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
-        elif name not in self.leaders:
-            topic.error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        else:
-            partition = PartitionMetadata()
-            partition.leader = self.leaders[name]
-            topic.partitions = {0: partition}
-        return topic
+@pytest.fixture
+def admin() -> ListingAdmin:
+    return ListingAdmin(_MANY)
 
 
 @pytest.fixture
-def admin() -> Admin:
-    return Admin()
-
-
-@pytest.fixture
-def metadata(admin: Admin) -> TopicMetadata:
-    return TopicMetadata(lambda: admin, 10)
+def metadata(admin: ListingAdmin) -> TopicMetadata:
+    return TopicMetadata(admin, 10)
 
 
 def _errors(metadata: TopicMetadata, *names: str, partition: int = 0) -> dict[str, int]:
@@ -71,7 +28,7 @@ def _errors(metadata: TopicMetadata, *names: str, partition: int = 0) -> dict[st
 
 
 def test_a_few_topics_are_asked_for_by_name_and_many_with_all_others(
-    admin: Admin, metadata: TopicMetadata
+    admin: ListingAdmin, metadata: TopicMetadata
 ) -> None:
     assert list(metadata.named(_MANY[:2])) == _MANY[:2]
     assert list(metadata.named(_MANY)) == _MANY
@@ -81,7 +38,7 @@ def test_a_few_topics_are_asked_for_by_name_and_many_with_all_others(
 
 
 def test_a_topic_that_is_not_listed_is_asked_for_by_name(
-    admin: Admin, metadata: TopicMetadata
+    admin: ListingAdmin, metadata: TopicMetadata
 ) -> None:
     """Kafka leaves out what a user may not see: that does not mean that it is gone."""
     admin.hidden = {"t3"}
@@ -94,7 +51,7 @@ def test_a_topic_that_is_not_listed_is_asked_for_by_name(
 
 
 def test_leaders_are_kept_for_a_while(
-    admin: Admin, metadata: TopicMetadata, monkeypatch: pytest.MonkeyPatch
+    admin: ListingAdmin, metadata: TopicMetadata, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_metadata, "_KEPT_S", 1000.0)
     metadata.named(["t1"])
@@ -113,7 +70,7 @@ def test_leaders_are_kept_for_a_while(
 
 @pytest.mark.parametrize("leader", [-1, 2])
 def test_a_leader_that_is_not_there_is_asked_for_each_time(
-    admin: Admin, metadata: TopicMetadata, leader: int
+    admin: ListingAdmin, metadata: TopicMetadata, leader: int
 ) -> None:
     admin.leaders["t1"] = leader
     assert _errors(metadata, "t1") == {"t1": KafkaError.LEADER_NOT_AVAILABLE}
