@@ -85,8 +85,10 @@ _VALUE_PLACE: Final = 2
 _KEY_PLACE: Final = 3
 # How long `poll` waits for one of two producers before it looks at the other one.
 _LOOK_S: Final = 0.05
-# Longer than any upload thread needs to notice; the threads are daemons.
+# Longer than any upload thread needs to notice; the threads are daemons. The second is for a close
+# that has used up its time.
 _STOP_TIMEOUT_S: Final = 1.0
+_SHORT_STOP_TIMEOUT_S: Final = 0.2
 # What `close` waits for the reports of records that time out at its very end.
 _REPORT_S: Final = 0.5
 # What the end of an open transaction takes of a `close` at most: a cluster that is there needs
@@ -444,19 +446,19 @@ class BlobProducer(_ProducerBase):
         if self.__unusable is not None:
             self.__check_not_forked()
             return True
+        timeout_s = self.__message_timeout_s
+        limit = TimeLimit(timeout_s + _REPORT_S if timeout_s else -1)
         if self.__is_closing:
             return True  # another thread, or a callback of this close, is at it
         self.__is_closing = True  # without a call in between: nor can an interrupt come
         try:
-            timeout_s = self.__message_timeout_s
-            limit = TimeLimit(timeout_s + _REPORT_S if timeout_s else -1)
             self.__transactions.close(min(_END_TRANSACTION_S, timeout_s or _END_TRANSACTION_S))
             failure = self.__flush_to_the_end(limit.rest_s())
         finally:  # Ctrl-C gives up
             remaining = len(self)
             self.__unusable = _CLOSED
             _open.discard(self)
-            self.__release()
+            self.__release(max(_SHORT_STOP_TIMEOUT_S, limit.slice_s(_STOP_TIMEOUT_S)))
             if remaining:
                 logger.warning("closed with %d records undelivered", remaining)
         if failure is not None:
@@ -477,7 +479,7 @@ class BlobProducer(_ProducerBase):
             else:
                 return first
 
-    def __release(self, stop_timeout_s: float = _STOP_TIMEOUT_S) -> None:
+    def __release(self, stop_timeout_s: float) -> None:
         self.__events.disconnect()
         self.__pipeline.stop(stop_timeout_s)
         # Their threads and connections end with their last reference, as after stock's `close`.

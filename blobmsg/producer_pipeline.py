@@ -587,8 +587,8 @@ class ProducerPipeline:
         limit = TimeLimit(timeout_s)
         self._jobs.join(limit.rest_s())
         self._producer_topics.join(limit.rest_s())
-        self._uploader.join(limit.rest_s())
         self.notifier_thread.join(limit.rest_s())
+        self._uploader.join(limit.rest_s())  # whose requests may hang
 
 
 def _raise(failure: Exception) -> NoReturn:
