@@ -7,7 +7,6 @@ one lane.
 
 from __future__ import annotations
 
-import difflib
 import threading
 import time
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from blobmsg.forks import forget_after_fork
 from blobmsg.kafka_settings import KafkaView
 from blobmsg.resources import SharedAdmin, freeze
 from blobmsg.topic_directory import TopicDirectory, UnknownTopic
+from blobmsg_spark.missing_topic import missing_topic
 from blobmsg_spark.sink_options import check_uses_store
 
 if TYPE_CHECKING:
@@ -106,14 +106,7 @@ class SinkTopics:
 
     def _missing(self, topic: str) -> BlobmsgError:
         found = self._admin.client.list_topics(timeout=_LIST_S).topics
-        nearest = difflib.get_close_matches(topic, found, n=1, cutoff=0.6)
-        hint = f" Did you mean {nearest[0]}?" if nearest else ""
-        return BlobmsgError(
-            f"Kafka has no topic {topic}, or this user may not see it.{hint} Create it, or mend "
-            "the option or column topic",
-            code=KafkaError.UNKNOWN_TOPIC_OR_PART,
-            topic=topic,
-        )
+        return missing_topic(topic, found, "option or column topic")
 
     def _refused(self, topic: str, error: KafkaError) -> BlobmsgError:
         return BlobmsgError(

@@ -5,7 +5,6 @@ A shell; decides nothing about batches. Errors say what could not be had and wha
 
 from __future__ import annotations
 
-import difflib
 import os
 import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -27,6 +26,7 @@ from blobmsg.consumer import BlobConsumer
 from blobmsg.errors import BlobmsgError, CorruptSegment, UnsupportedFormat
 from blobmsg.inner_config import admin_config
 from blobmsg_spark.kafka_ranges import KafkaRanges
+from blobmsg_spark.missing_topic import missing_topic
 from blobmsg_spark.offset_ranges import LogBounds
 from blobmsg_spark.range_reader import reader_limits, take_notification
 from blobmsg_spark.read_session import open_consumer
@@ -202,14 +202,7 @@ class TopicLog:
             topics = self._admin.list_topics(timeout=_REQUEST_S).topics
         except KafkaException as error:
             return self._unreachable(error.args[0])
-        nearest = difflib.get_close_matches(name, topics, n=1, cutoff=0.6)
-        hint = f" Did you mean {nearest[0]}?" if nearest else ""
-        return BlobmsgError(
-            f"Kafka has no topic {name}, or this user may not see it.{hint} Create it, or mend the "
-            "option that names it (subscribe, assign)",
-            code=KafkaError.UNKNOWN_TOPIC_OR_PART,
-            topic=name,
-        )
+        return missing_topic(name, topics, "option that names it (subscribe, assign)")
 
     def _unreachable(self, error: KafkaError) -> BlobmsgError:
         servers = self._kafka_conf.get("bootstrap.servers", "the brokers")
