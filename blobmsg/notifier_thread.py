@@ -149,10 +149,8 @@ class NotifierThread:
         self._wake.set()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for it to end; then it lets go of the inner producer."""
+        """Wait for it to end."""
         self._thread.join(timeout_s)
-        if not self._thread.is_alive():
-            del self.inner, self._outbox.inner
 
     # --- rounds -------------------------------------------------------------------------------
 
@@ -162,6 +160,8 @@ class NotifierThread:
             if wait_s is not None:
                 self._wake.wait(wait_s)
                 self._serve_inner(self.inner.poll, 0)
+        # Here and not by whoever joins: that one's patience may end before a call of Kafka does.
+        del self.inner, self._outbox.inner
 
     def do_round(self) -> float | None:
         """One round.

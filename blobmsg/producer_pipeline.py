@@ -586,9 +586,10 @@ class ProducerPipeline:
             return
         limit = TimeLimit(timeout_s)
         self._jobs.join(limit.rest_s())
-        self._producer_topics.join(limit.rest_s())
         self.notifier_thread.join(limit.rest_s())
-        self._uploader.join(limit.rest_s())  # whose requests may hang
+        # Their requests may hang.
+        self._producer_topics.join(limit.rest_s())
+        self._uploader.join(limit.rest_s())
 
 
 def _raise(failure: Exception) -> NoReturn:

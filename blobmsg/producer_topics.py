@@ -221,8 +221,6 @@ class ProducerTopics:
     def join(self, timeout_s: float) -> None:
         """Wait for the thread to end."""
         self._thread.join(timeout_s)
-        if not self._thread.is_alive():
-            self._directory.close()
 
     # --- records that wait ----------------------------------------------------------------------
 
@@ -379,6 +377,7 @@ class ProducerTopics:
             wait_s = self.read_due()
             if wait_s:
                 self._wake.wait(wait_s)
+        self._directory.close()  # though nobody may wait any more: a look-up takes its time
 
     def read_due(self) -> float:
         """Read the topics that are due; for how many seconds there is nothing more to do.

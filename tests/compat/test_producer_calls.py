@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -13,6 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from tests.compat.differences import instead
+from tests.helpers.living_clients import CAN_TELL, living_clients
 from tests.helpers.records import Reports, flush, read, recent_ms, wait_until
 
 if TYPE_CHECKING:
@@ -369,17 +368,6 @@ def test_a_subclass_works(both: Both) -> None:
     assert both.agree(case) == (1, [b"a", b"b"])
 
 
-def _living_clients() -> set[str]:
-    """The ids of librdkafka's main threads: each client has one, and others as it needs them."""
-    clients: set[str] = set()
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
-            if (task / "comm").read_text().strip() == "rdk:main":
-                clients.add(task.name)
-    return clients
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="not Linux")
 def test_a_poll_without_a_limit_ends_when_another_thread_closes_the_producer(both: Both) -> None:
     def case(side: Side) -> Any:
         producer = side.producer()
@@ -395,16 +383,17 @@ def test_a_poll_without_a_limit_ends_when_another_thread_closes_the_producer(bot
     assert both.agree(case) == (True, [0])
 
 
+@pytest.mark.skipif(not CAN_TELL, reason="not Linux")
 def test_close_ends_threads_and_connections_though_the_producer_lives_on(both: Both) -> None:
     def case(side: Side) -> Any:
         topic = side.topic()
-        of_others = _living_clients()  # an earlier test's may end meanwhile
+        of_others = living_clients()  # an earlier test's may end meanwhile
         producer = side.producer()
         producer.produce(topic, b"v")
         flush(producer)
-        its_own = _living_clients() - of_others
+        its_own = living_clients() - of_others
         producer.close()
-        wait_until(lambda: not its_own & _living_clients(), "its clients have ended")
+        wait_until(lambda: not its_own & living_clients(), "its clients have ended")
         return bool(its_own), len(producer)
 
     assert both.agree(case, in_turn=True) == (True, 0)

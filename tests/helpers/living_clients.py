@@ -1,0 +1,22 @@
+"""Which of librdkafka's clients live in this process."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+_TASKS: Final = Path("/proc/self/task")
+
+#: False: nobody can tell (not Linux).
+CAN_TELL: Final = _TASKS.exists()
+
+
+def living_clients() -> set[str]:
+    """The ids of librdkafka's main threads: each client has one, and others as it needs them."""
+    clients: set[str] = set()
+    for task in _TASKS.iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            if (task / "comm").read_text().strip() == "rdk:main":
+                clients.add(task.name)
+    return clients
