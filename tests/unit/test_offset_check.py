@@ -11,12 +11,13 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from blobmsg.offset_check import FirstOffsetCheck
-from blobmsg.testing import MockKafka
-from tests.helpers.records import partition, send
-from tests.helpers.stock import StockProducer
+from tests.helpers.mock_topic import kafka_with_records
+from tests.helpers.records import partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from blobmsg.testing import MockKafka
 
 _VIRTUAL = 3 << 20
 _LIST_OFFSETS = 2
@@ -26,10 +27,7 @@ pytestmark = pytest.mark.timeout(90)
 
 @pytest.fixture
 def kafka() -> Iterator[MockKafka]:
-    with MockKafka(["a"]) as kafka:
-        kafka.create_topic("t", 2)
-        with StockProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
-            send(producer, "t", [b""] * 8, partition=0)
+    with kafka_with_records(8) as kafka:
         yield kafka
 
 

@@ -10,19 +10,18 @@ import pytest
 from confluent_kafka import KafkaError
 
 from blobmsg.errors import BlobmsgError
-from blobmsg.testing import MockKafka
 from blobmsg_spark import topic_log, topic_metadata
 from blobmsg_spark.offset_ranges import LogBounds
 from blobmsg_spark.source_options import parse_source_options
 from blobmsg_spark.topic_log import TopicLog
 from blobmsg_spark.topic_metadata import TopicMetadata
 from tests.helpers.listing_admin import ListingAdmin
-from tests.helpers.records import send
-from tests.helpers.stock import StockProducer
+from tests.helpers.mock_topic import kafka_with_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from blobmsg.testing import MockKafka
     from blobmsg_spark.source_options import SourceOptions
 
 _RECORDS = 8
@@ -35,10 +34,7 @@ pytestmark = pytest.mark.timeout(90)
 
 @pytest.fixture
 def kafka() -> Iterator[MockKafka]:
-    with MockKafka(["a"]) as kafka:
-        kafka.create_topic("t", 2)
-        with StockProducer({"bootstrap.servers": kafka.bootstrap_servers}) as producer:
-            send(producer, "t", [b""] * _RECORDS, partition=0)
+    with kafka_with_records(_RECORDS) as kafka:
         yield kafka
 
 
