@@ -11,7 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -40,6 +40,15 @@ _FLUSH_SLICE_S: Final = 0.005
 # interval, if that is less.
 _IDLE_S: Final = 0.2
 _LEAST_IDLE_S: Final = 0.01
+# What the thread gives the inner producer at its end to answer that all is purged.
+_LAST_ANSWERS_S: Final = 1.0
+
+
+class _Closed:
+    """In the place of an inner producer that is gone."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise RuntimeError("Producer has been closed")
 
 
 class InnerCall:
@@ -86,7 +95,7 @@ class NotifierThread:
         name: For the thread's name.
 
     Attributes:
-        inner: Gone once the thread has stopped.
+        inner: Once the thread has ended, something that says that it is closed.
         inner_call: The last that `make` was given.
         fatal: What the inner producer will never recover from; None: nothing.
 
@@ -113,7 +122,7 @@ class NotifierThread:
         raise_later: Callable[[Exception], None],
         name: str,
     ) -> None:
-        self.inner = inner
+        self.inner: Any = inner
         self._core = core
         self._topics = topics
         self._outbox = outbox
@@ -155,13 +164,25 @@ class NotifierThread:
     # --- rounds -------------------------------------------------------------------------------
 
     def _loop(self) -> None:
-        while not self._is_stopping:
-            wait_s = self.do_round()
-            if wait_s is not None:
-                self._wake.wait(wait_s)
-                self._serve_inner(self.inner.poll, 0)
-        # Here and not by whoever joins: that one's patience may end before a call of Kafka does.
-        del self.inner, self._outbox.inner
+        try:
+            while not self._is_stopping:
+                wait_s = self.do_round()
+                if wait_s is not None:
+                    self._wake.wait(wait_s)
+                    self._serve_inner(self.inner.poll, 0)
+            self._forget_deliveries()
+        finally:  # not by whoever joins: that one's patience may end before a call of Kafka does
+            self.inner = self._outbox.inner = _Closed()
+            self.inner_call = None  # holds a method of it, or a traceback
+
+    def _forget_deliveries(self) -> None:
+        """Have the inner producer answer all that it has; nobody hears it.
+
+        What it is destroyed with keeps its callback for ever, and that all of this producer.
+        """
+        if len(self.inner):
+            self.inner.purge(in_queue=True, in_flight=True)
+            self.await_answers(_LAST_ANSWERS_S)
 
     def do_round(self) -> float | None:
         """One round.

@@ -73,7 +73,7 @@ class Outbox:
         counters: The pipeline's; counts what is handed over.
 
     Attributes:
-        inner: Gone once the pipeline has stopped.
+        inner: The notifier thread's.
 
     Threads: `add` under the lock; all else the notifier thread, which also flushes the
     inner producer, so that answers come in it.
@@ -90,7 +90,7 @@ class Outbox:
         producer_id: bytes,
         counters: dict[str, int],
     ) -> None:
-        self.inner = inner
+        self.inner: Any = inner
         self._core = core
         self._clock = clock
         self._core_lock = core_lock

@@ -85,9 +85,9 @@ _VALUE_PLACE: Final = 2
 _KEY_PLACE: Final = 3
 # How long `poll` waits for one of two producers before it looks at the other one.
 _LOOK_S: Final = 0.05
-# Longer than any upload thread needs to notice; the threads are daemons. The second is for a close
-# that has used up its time.
+# Longer than any upload thread needs to notice; the threads are daemons.
 _STOP_TIMEOUT_S: Final = 1.0
+# For a close that has used up its time; none that does not hang needs more.
 _SHORT_STOP_TIMEOUT_S: Final = 0.2
 # What `close` waits for the reports of records that time out at its very end.
 _REPORT_S: Final = 0.5
@@ -178,10 +178,10 @@ class BlobProducer(_ProducerBase):
         self.__record_step = self.__pipeline.record_step
         self.__record_path = self.__pipeline.record_path
         self.__store_topics: set[str] = set()  # seen to match `blobmsg.topics`
+        self.__unusable = None  # if a thread can't be started, `__del__` ends the others
+        events.connect(self.__pipeline)
         self.__pipeline.start()
         _open.add(self)
-        self.__unusable = None
-        events.connect(self.__pipeline)
 
     @property  # type: ignore[misc]  # isinstance reads it; nobody sets it
     def __class__(self) -> type:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -408,9 +408,10 @@ class BlobProducer(_ProducerBase):
         limit = TimeLimit(timeout_s)
         while True:
             remaining = self.__pipeline.flush(limit.rest_s())
-            if self.__passthrough.producer is None:
+            passthrough = self.__passthrough.producer  # another thread's `close` takes it away
+            if passthrough is None:
                 return remaining
-            remaining += self.__passthrough.producer.flush(limit.rest_s())
+            remaining += passthrough.flush(limit.rest_s())
             # Again when a callback of one has produced to the other.
             if not self.__pipeline.undelivered or limit.is_over:
                 return remaining
@@ -432,8 +433,9 @@ class BlobProducer(_ProducerBase):
         self.__pipeline.purge(
             in_queue=bool(in_queue), in_flight=bool(in_flight), waits=bool(blocking)
         )
-        if self.__passthrough.producer is not None:
-            self.__passthrough.producer.purge(in_queue, in_flight, blocking)
+        passthrough = self.__passthrough.producer
+        if passthrough is not None:
+            passthrough.purge(in_queue, in_flight, blocking)
 
     def close(self) -> bool:
         """Flush for at most `message.timeout.ms`, then release everything. Idempotent.
@@ -481,12 +483,14 @@ class BlobProducer(_ProducerBase):
 
     def __release(self, stop_timeout_s: float) -> None:
         self.__events.disconnect()
-        self.__pipeline.stop(stop_timeout_s)
-        # Their threads and connections end with their last reference, as after stock's `close`.
-        del self.__inner
-        self.__passthrough.producer = None
-        self.__stores.close()
-        self.__shared_admin.release()
+        try:
+            self.__pipeline.stop(stop_timeout_s)
+        finally:  # nobody does it if Ctrl-C ends this: `close` has been called
+            # Their threads and connections end with their last reference, as after stock's `close`.
+            del self.__inner
+            self.__passthrough.producer = None
+            self.__stores.close()
+            self.__shared_admin.release()
 
     def __enter__(self) -> Self:
         return self
@@ -537,7 +541,9 @@ class BlobProducer(_ProducerBase):
         self.__inner.set_sasl_credentials(username, password)
         self.__passthrough.set_sasl_credentials(username, password)
         self.__shared_admin.set_sasl_credentials(username, password)
-        self.__directory.use_admin(self.__shared_admin.client)
+        admin = self.__shared_admin.client
+        if admin is not None:  # another thread's `close` releases it
+            self.__directory.use_admin(admin)
 
     def stats(self) -> dict[str, int]:
         """Counters since the start: records, batches, notifications, requests, bytes.

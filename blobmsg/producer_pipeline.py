@@ -582,12 +582,12 @@ class ProducerPipeline:
         self._log_lines.stop()
         self._producer_topics.stop()
         self._uploader.stop()
-        if self.is_own_thread():
+        if self.is_own_thread() or timeout_s <= 0:
             return
         limit = TimeLimit(timeout_s)
         self._jobs.join(limit.rest_s())
         self.notifier_thread.join(limit.rest_s())
-        # Their requests may hang.
+        # Last: their requests may hang, and would take the others' time.
         self._producer_topics.join(limit.rest_s())
         self._uploader.join(limit.rest_s())
 

@@ -373,11 +373,13 @@ class ProducerTopics:
     # --- the metadata thread ----------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._is_stopping:
-            wait_s = self.read_due()
-            if wait_s:
-                self._wake.wait(wait_s)
-        self._directory.close()  # though nobody may wait any more: a look-up takes its time
+        try:
+            while not self._is_stopping:
+                wait_s = self.read_due()
+                if wait_s:
+                    self._wake.wait(wait_s)
+        finally:  # not by whoever joins: a look-up may outlast that one's patience
+            self._directory.close()
 
     def read_due(self) -> float:
         """Read the topics that are due; for how many seconds there is nothing more to do.
@@ -394,6 +396,8 @@ class ProducerTopics:
                 due = list(topics)[:1]
                 self._next_probe_ms = now_ms + _PROBE_EVERY_MS
         for name, topic in due:
+            if self._is_stopping:
+                break
             self._read(name, topic)
         if due:
             return 0.0

@@ -189,20 +189,21 @@ class Uploader:
             if len(self._replaced) < self._most_replaced:
                 self._replaced.add(thread)
                 self._threads.remove(thread)
-                self._threads.append(self._upload_thread(len(self._threads)))
-                self._threads[-1].start()
+                substitute = self._upload_thread(len(self._threads))
+                substitute.start()  # before `join` may see it
+                self._threads.append(substitute)
 
     def stop(self) -> None:
         """End the threads; what is queued is not begun any more. Does not wait for them."""
         self._is_stopping = True
-        for _ in self._threads:
-            self._batches.put(None)
+        self._batches.put(None)
         self._inline.put(None)
 
     def join(self, timeout_s: float) -> None:
         """Wait for the threads to end, together at most `timeout_s`."""
-        for thread in self._threads:
-            thread.join(timeout_s / len(self._threads))
+        threads = list(self._threads)
+        for thread in threads:
+            thread.join(timeout_s / len(threads))
         drop_unused()
 
     def _run(self, jobs: queue.SimpleQueue[_Job | None], do: Callable[[_Job], None]) -> None:
@@ -213,6 +214,7 @@ class Uploader:
                 self._drop_unused()
                 continue
             if job is None or self._is_stopping:
+                jobs.put(None)  # for the next one
                 return
             try:
                 do(job)

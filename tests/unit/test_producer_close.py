@@ -1,26 +1,34 @@
-"""The time that `close` takes while calls of its threads hang, and what it leaves behind."""
+"""The end of a producer while calls of its threads hang or fail: its time, and what is left."""
 
 from __future__ import annotations
 
 import gc
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg import BlobProducer
+from blobmsg.notifier_thread import NotifierThread
+from blobmsg.producer import pipeline_of
+from blobmsg.producer_pipeline import ProducerPipeline
+from blobmsg.producer_topics import ProducerTopics
+from blobmsg.resources import shared
 from blobmsg.testing import Fault, FaultStore, MockKafka
+from blobmsg.topic_directory import TopicDirectory
 from tests.helpers.living_clients import CAN_TELL, living_clients
 from tests.helpers.records import Reports, flush, produce, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 MESSAGE_TIMEOUT_S = 2
 
 pytestmark = pytest.mark.timeout(90)
+needs_to_tell = pytest.mark.skipif(not CAN_TELL, reason="not Linux")
 
 
 @pytest.fixture
@@ -47,6 +55,15 @@ def conf(kafka: MockKafka, store: FaultStore) -> dict[str, Any]:
         "blobmsg.route": "blob",
         "blobmsg.retention.ms": 3_600_000,
     }
+
+
+@pytest.fixture
+def its_clients(kafka: MockKafka) -> Callable[[], set[str]]:
+    """Which of librdkafka's clients live that were made in this test, but for Kafka itself."""
+    del kafka  # it is one of those before
+    gc.collect()
+    before = living_clients()
+    return lambda: living_clients() - before
 
 
 def _close(producer: BlobProducer) -> float:
@@ -96,20 +113,175 @@ def test_it_ends_in_time_though_kafka_is_away_and_uploads_hang(
     assert reports.codes == [None]
 
 
-@pytest.mark.skipif(not CAN_TELL, reason="not Linux")
-def test_what_hangs_lets_go_of_kafka_when_it_ends_though_the_producer_lives_on(
-    conf: dict[str, Any], kafka: MockKafka
+def test_who_presses_ctrl_c_twice_leaves_nothing_that_clients_share(
+    conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gc.collect()
-    of_others = living_clients()
+    held = set(shared._held)
+    producer = BlobProducer(conf)
+    its_own = set(shared._held) - held
+
+    def interrupted(_self: object, _timeout_s: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ProducerPipeline, "stop", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+    pipeline_of(producer).stop(1.0)
+
+    assert its_own
+    assert not its_own & set(shared._held)
+
+
+def test_an_upload_thread_that_is_being_replaced_is_no_hindrance(
+    conf: dict[str, Any], store: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set(threading.enumerate())
+    never, replacing, is_closed = threading.Event(), threading.Event(), threading.Event()
+    producer = BlobProducer({**conf, "blobmsg.batch.interval.ms": 10})
+    store.add(Fault("put", times=None, gate=never))
+    produce(producer, "t", b"v")
+    assert store.arrived.wait(30)
+    start = threading.Thread.start
+
+    def start_late(thread: threading.Thread) -> None:
+        replacing.set()
+        is_closed.wait()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_late)
+    producer.purge(blocking=False)
+    assert replacing.wait(30)
+    producer.close()
+    is_closed.set()
+    never.set()
+
+    wait_until(lambda: set(threading.enumerate()) <= threads, "its threads have ended")
+
+
+def test_topics_are_asked_for_no_more(
+    conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    all_wait, answers = threading.Event(), threading.Event()
+
+    def read(_self: TopicDirectory, topic: str) -> Any:
+        asked.append(topic)
+        (all_wait if topic == "first" else answers).wait()
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(TopicDirectory, "read", read)
+    producer = BlobProducer({**conf, "message.timeout.ms": 300})
+    for topic in ("first", "second", "third", "fourth"):
+        produce(producer, topic, b"v")
+    all_wait.set()
+    thread = pipeline_of(producer)._producer_topics._thread
+    producer.close()
+    answers.set()
+    thread.join(30)
+
+    assert not thread.is_alive()
+    assert asked == ["first", "second"]
+
+
+@needs_to_tell
+def test_what_hangs_lets_go_of_kafka_when_it_ends_though_the_producer_lives_on(
+    conf: dict[str, Any], kafka: MockKafka, its_clients: Callable[[], set[str]]
+) -> None:
     kafka.go_away()
     producer = BlobProducer(conf)
     produce(producer, "t", b"v")
-    its_own = living_clients() - of_others
+    had = len(its_clients())
     producer.close()
 
     kafka.come_back()
-    wait_until(lambda: not its_own & living_clients(), "its clients have ended")
+    wait_until(lambda: not its_clients(), "its clients have ended")
 
-    assert its_own
+    assert had
     assert len(producer) == 0
+
+
+@needs_to_tell
+@pytest.mark.parametrize(
+    ("thread", "step"), [(NotifierThread, "do_round"), (ProducerTopics, "read_due")]
+)
+def test_a_thread_that_a_defect_has_ended_has_let_go_of_kafka(
+    conf: dict[str, Any],
+    thread: type,
+    step: str,
+    its_clients: Callable[[], set[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_self: object) -> None:
+        raise AssertionError("a defect")
+
+    producer = BlobProducer(conf)
+    had = len(its_clients())
+    pipeline = pipeline_of(producer)
+    monkeypatch.setattr(thread, step, fail)
+    pipeline._wake.set()
+    pipeline._producer_topics._wake.set()
+    wait_until(lambda: pipeline.has_defect, "its thread has ended")
+    with pytest.raises(KafkaException, match="a defect"):
+        producer.close()
+
+    wait_until(lambda: not its_clients(), "its clients have ended")
+    assert had
+    assert len(producer) == 0
+
+
+@needs_to_tell
+def test_a_transactional_producer_lets_go_of_kafka_though_it_lives_on(
+    conf: dict[str, Any], its_clients: Callable[[], set[str]]
+) -> None:
+    producer = BlobProducer({**conf, "transactional.id": "x"})
+    producer.init_transactions(30)
+    had = len(its_clients())
+    producer.close()
+
+    wait_until(lambda: not its_clients(), "its clients have ended")
+    assert had
+    assert len(producer) == 0
+
+
+@needs_to_tell
+def test_a_producer_whose_threads_can_not_be_started_leaves_nothing(
+    conf: dict[str, Any], its_clients: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_self: ProducerTopics) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ProducerTopics, "start", start)
+    threads = set(threading.enumerate())
+    with pytest.raises(RuntimeError, match="start new thread"):
+        BlobProducer(conf)
+
+    def is_nothing_left() -> bool:
+        gc.collect()
+        return not its_clients() and set(threading.enumerate()) <= threads
+
+    wait_until(is_nothing_left, "threads and clients have ended")
+
+
+def test_one_that_nobody_has_closed_is_collected_though_kafka_has_not_answered(
+    conf: dict[str, Any], kafka: MockKafka
+) -> None:
+    producer = BlobProducer({**conf, "blobmsg.batch.interval.ms": 10, "message.timeout.ms": 60_000})
+    produce(producer, "t", b"v")
+    flush(producer)
+    kafka.go_away()
+    produce(producer, "t", b"v")
+    of_it = _wait_until_it_is_sent(producer)
+    del producer
+
+    def is_collected() -> bool:
+        gc.collect()
+        return of_it() is None
+
+    wait_until(is_collected, "it is collected")
+
+
+def _wait_until_it_is_sent(producer: BlobProducer) -> weakref.ref[object]:
+    outbox = pipeline_of(producer)._outbox
+    wait_until(lambda: outbox.in_flight == 1, "its notification is sent")
+    return weakref.ref(outbox)
