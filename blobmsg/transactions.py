@@ -171,8 +171,13 @@ class Transactions:
     # --- the calls ----------------------------------------------------------------------------
 
     def _init(self, limit: TimeLimit) -> None:
+        # No method that is bound to the inner producer, and below no variable: the traceback of a
+        # fatal failure holds all that, and nobody may ever read it.
+        def init(patience_s: float) -> None:
+            self._notifier_thread.inner.init_transactions(patience_s)
+
         if not self._has_ended(_INIT, limit):
-            self._call(_INIT, self._notifier_thread.inner.init_transactions, limit)
+            self._call(_INIT, init, limit)
 
     def _begin(self) -> None:
         self._has_ended(_BEGIN, self._limit_of(self._timeout_s))
@@ -187,8 +192,9 @@ class Transactions:
         def send(patience_s: float) -> None:
             if partitions:
                 self._pipeline.decide_here(partial(decide_hand_over, self._clock.now_ms()))
-            inner = self._notifier_thread.inner
-            inner.send_offsets_to_transaction(partitions, group_metadata, patience_s)
+            self._notifier_thread.inner.send_offsets_to_transaction(
+                partitions, group_metadata, patience_s
+            )
 
         self._call(_SEND_OFFSETS, send, limit)
 

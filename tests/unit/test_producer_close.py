@@ -20,12 +20,16 @@ from blobmsg.resources import shared
 from blobmsg.testing import Fault, FaultStore, MockKafka
 from blobmsg.topic_directory import TopicDirectory
 from tests.helpers.living_clients import CAN_TELL, living_clients
-from tests.helpers.records import Reports, flush, produce, wait_until
+from tests.helpers.records import Reports, flush, partition, produce, wait_until
+from tests.helpers.stock import StockConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MESSAGE_TIMEOUT_S = 2
+# As Kafka's protocol numbers its requests.
+_INIT_PRODUCER_ID = 22
+_ADD_OFFSETS_TO_TXN = 25
 
 pytestmark = pytest.mark.timeout(90)
 needs_to_tell = pytest.mark.skipif(not CAN_TELL, reason="not Linux")
@@ -238,6 +242,43 @@ def test_a_transactional_producer_lets_go_of_kafka_though_it_lives_on(
     producer.init_transactions(30)
     had = len(its_clients())
     producer.close()
+
+    wait_until(lambda: not its_clients(), "its clients have ended")
+    assert had
+    assert len(producer) == 0
+
+
+@needs_to_tell
+def test_so_does_one_whose_offsets_were_refused(
+    conf: dict[str, Any], kafka: MockKafka, its_clients: Callable[[], set[str]]
+) -> None:
+    with StockConsumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "g"}) as reader:
+        group = reader.consumer_group_metadata()
+    del reader
+    producer = BlobProducer({**conf, "transactional.id": "x"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    kafka.refuse_next(_ADD_OFFSETS_TO_TXN, KafkaError.PRODUCER_FENCED)
+    with pytest.raises(KafkaException, match="fenced"):
+        producer.send_offsets_to_transaction([partition("t", 0, 1 << 20)], group, 30)
+    had = len(its_clients())
+    producer.close()
+
+    wait_until(lambda: not its_clients(), "its clients have ended")
+    assert had
+    assert len(producer) == 0
+
+
+@needs_to_tell
+def test_so_does_one_that_can_not_be_used_any_more(
+    conf: dict[str, Any], kafka: MockKafka, its_clients: Callable[[], set[str]]
+) -> None:
+    kafka.refuse_next(_INIT_PRODUCER_ID, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    producer = BlobProducer({**conf, "transactional.id": "x"})
+    had = len(its_clients())
+    for call in (lambda: producer.init_transactions(30), producer.close):
+        with pytest.raises(KafkaException, match="authorization failed"):
+            call()
 
     wait_until(lambda: not its_clients(), "its clients have ended")
     assert had
