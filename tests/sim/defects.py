@@ -202,7 +202,9 @@ DEFECTS = (
     LineDefect(
         "positions don't go with their transaction",
         "transactions.py",
-        "            inner.send_offsets_to_transaction(partitions, group_metadata, patience_s)\n",
+        "            self._notifier_thread.inner.send_offsets_to_transaction(\n"
+        "                partitions, group_metadata, patience_s\n"
+        "            )\n",
         "            del patience_s\n",
     ),
 )

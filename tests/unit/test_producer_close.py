@@ -76,6 +76,20 @@ def _close(producer: BlobProducer) -> float:
     return time.monotonic() - started
 
 
+def _close_and_see_its_clients_end(
+    producer: BlobProducer, its_clients: Callable[[], set[str]]
+) -> None:
+    assert its_clients()
+    producer.close()
+    _see_its_clients_end(producer, its_clients)
+
+
+def _see_its_clients_end(producer: BlobProducer, its_clients: Callable[[], set[str]]) -> None:
+    """Though the producer lives on."""
+    wait_until(lambda: not its_clients(), "its clients have ended")
+    assert len(producer) == 0
+
+
 def test_it_ends_in_time_though_the_topic_is_asked_for_where_no_broker_answers(
     conf: dict[str, Any], kafka: MockKafka
 ) -> None:
@@ -195,14 +209,11 @@ def test_what_hangs_lets_go_of_kafka_when_it_ends_though_the_producer_lives_on(
     kafka.go_away()
     producer = BlobProducer(conf)
     produce(producer, "t", b"v")
-    had = len(its_clients())
     producer.close()
+    assert its_clients()
 
     kafka.come_back()
-    wait_until(lambda: not its_clients(), "its clients have ended")
-
-    assert had
-    assert len(producer) == 0
+    _see_its_clients_end(producer, its_clients)
 
 
 @needs_to_tell
@@ -220,18 +231,16 @@ def test_a_thread_that_a_defect_has_ended_has_let_go_of_kafka(
         raise AssertionError("a defect")
 
     producer = BlobProducer(conf)
-    had = len(its_clients())
+    assert its_clients()
     pipeline = pipeline_of(producer)
     monkeypatch.setattr(thread, step, fail)
     pipeline._wake.set()
     pipeline._producer_topics._wake.set()
     wait_until(lambda: pipeline.has_defect, "its thread has ended")
+
     with pytest.raises(KafkaException, match="a defect"):
         producer.close()
-
-    wait_until(lambda: not its_clients(), "its clients have ended")
-    assert had
-    assert len(producer) == 0
+    _see_its_clients_end(producer, its_clients)
 
 
 @needs_to_tell
@@ -240,12 +249,8 @@ def test_a_transactional_producer_lets_go_of_kafka_though_it_lives_on(
 ) -> None:
     producer = BlobProducer({**conf, "transactional.id": "x"})
     producer.init_transactions(30)
-    had = len(its_clients())
-    producer.close()
 
-    wait_until(lambda: not its_clients(), "its clients have ended")
-    assert had
-    assert len(producer) == 0
+    _close_and_see_its_clients_end(producer, its_clients)
 
 
 @needs_to_tell
@@ -261,12 +266,8 @@ def test_so_does_one_whose_offsets_were_refused(
     kafka.refuse_next(_ADD_OFFSETS_TO_TXN, KafkaError.PRODUCER_FENCED)
     with pytest.raises(KafkaException, match="fenced"):
         producer.send_offsets_to_transaction([partition("t", 0, 1 << 20)], group, 30)
-    had = len(its_clients())
-    producer.close()
 
-    wait_until(lambda: not its_clients(), "its clients have ended")
-    assert had
-    assert len(producer) == 0
+    _close_and_see_its_clients_end(producer, its_clients)
 
 
 @needs_to_tell
@@ -275,14 +276,12 @@ def test_so_does_one_that_can_not_be_used_any_more(
 ) -> None:
     kafka.refuse_next(_INIT_PRODUCER_ID, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     producer = BlobProducer({**conf, "transactional.id": "x"})
-    had = len(its_clients())
-    for call in (lambda: producer.init_transactions(30), producer.close):
-        with pytest.raises(KafkaException, match="authorization failed"):
-            call()
+    with pytest.raises(KafkaException, match="authorization failed"):
+        producer.init_transactions(30)
 
-    wait_until(lambda: not its_clients(), "its clients have ended")
-    assert had
-    assert len(producer) == 0
+    with pytest.raises(KafkaException, match="authorization failed"):  # which `poll` would raise
+        producer.close()
+    _see_its_clients_end(producer, its_clients)
 
 
 @needs_to_tell
