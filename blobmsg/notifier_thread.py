@@ -40,8 +40,8 @@ _FLUSH_SLICE_S: Final = 0.005
 # interval, if that is less.
 _IDLE_S: Final = 0.2
 _LEAST_IDLE_S: Final = 0.01
-# What the thread gives the inner producer at its end to answer that all is purged.
-_LAST_ANSWERS_S: Final = 1.0
+# What the inner producer has at the end to answer that all is purged.
+_FORGET_S: Final = 1.0
 
 
 class _Closed:
@@ -169,20 +169,11 @@ class NotifierThread:
                 wait_s = self.do_round()
                 if wait_s is not None:
                     self._wake.wait(wait_s)
-                    self._serve_inner(self.inner.poll, 0)
-            self._forget_deliveries()
+                    self._poll_inner()
+            self._outbox.forget(_FORGET_S)
         finally:  # not by whoever joins: that one's patience may end before a call of Kafka does
             self.inner = self._outbox.inner = _Closed()
-            self.inner_call = None  # holds a method of it, or a traceback
-
-    def _forget_deliveries(self) -> None:
-        """Have the inner producer answer all that it has; nobody hears it.
-
-        What it is destroyed with keeps its callback for ever, and that all of this producer.
-        """
-        if len(self.inner):
-            self.inner.purge(in_queue=True, in_flight=True)
-            self.await_answers(_LAST_ANSWERS_S)
+            self.inner_call = None  # its arguments, or a traceback
 
     def do_round(self) -> float | None:
         """One round.
@@ -200,10 +191,10 @@ class NotifierThread:
             due_ms = self._core.next_tick_ms(now_ms)
         self._store_watch.look(now_ms)
         if not self._outbox.send():
-            self._serve_inner(self.inner.flush, _FLUSH_SLICE_S)
+            self._flush_inner(_FLUSH_SLICE_S)
         wait_s = self._idle_s if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
         if self._outbox.in_flight:
-            self._serve_inner(self.inner.flush, max(0.001, min(_FLUSH_SLICE_S, wait_s)))
+            self._flush_inner(max(0.001, min(_FLUSH_SLICE_S, wait_s)))
         elif self._outbox.is_empty and self._purges.empty():
             return 0.0 if is_more_overdue else min(self._idle_s, wait_s)
         return None
@@ -212,11 +203,21 @@ class NotifierThread:
         """Let Kafka answer what it was sent, at most so long; negative: no limit."""
         limit = TimeLimit(timeout_s, self._monotonic_s)
         while self._outbox.in_flight and not limit.is_over:
-            self._serve_inner(self.inner.flush, _FLUSH_SLICE_S)
+            self._flush_inner(_FLUSH_SLICE_S)
 
-    def _serve_inner(self, serve: Callable[[float], int], timeout_s: float) -> None:
+    # In neither is a variable that holds the inner producer: the traceback of a fatal failure keeps
+    # them, and may outlast `close` unread.
+
+    def _poll_inner(self) -> None:
         try:
-            serve(timeout_s)
+            self.inner.poll(0)
+        except KafkaException as failure:
+            if not self._note_if_fatal(failure):
+                raise
+
+    def _flush_inner(self, timeout_s: float) -> None:
+        try:
+            self.inner.flush(timeout_s)
         except KafkaException as failure:
             if not self._note_if_fatal(failure):
                 raise

@@ -8,6 +8,7 @@ which errors mean that a whole batch was refused (`refuses_batch`).
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,6 +21,7 @@ from blobmsg.format.notification import (
     Notification,
     encode_notification,
 )
+from blobmsg.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +66,7 @@ class Outbox:
     """The queue before the inner producer's own.
 
     Args:
-        inner: The stock producer, or anything with its `produce`.
+        inner: The stock producer, or anything with its `produce`, `flush`, `purge`.
         core: Told of every answer.
         clock: Time.
         core_lock: Enters the core.
@@ -100,6 +102,7 @@ class Outbox:
         self._queue: deque[Notify] = deque()
         self._handed_over = 0  # records of the first in the queue (plain)
         self.in_flight = 0  # messages at the inner producer
+        self._is_deaf = False  # to its answers
 
     @property
     def is_empty(self) -> bool:
@@ -141,6 +144,23 @@ class Outbox:
             self._queue.popleft()
             self._handed_over = 0
 
+    def forget(self, timeout_s: float) -> None:
+        """Have the inner producer answer all that it was given, and hear nothing of it.
+
+        librdkafka never frees the callbacks of messages that it is destroyed with, and each of
+        ours holds all of this pipeline.
+
+        Args:
+            timeout_s: How long at most.
+        """
+        self._is_deaf = True
+        if self.in_flight:
+            self.inner.purge(in_queue=True, in_flight=True)
+        limit = TimeLimit(timeout_s)
+        while self.in_flight and not limit.is_over:
+            with suppress(KafkaException):  # fatal ones, too, concern nobody any more
+                self.inner.flush(limit.rest_s())
+
     def _give_up(self, action: Notify, error: KafkaError | None = None) -> None:
         records = action.records or range(action.segment.record_count)
         with self._core_lock:
@@ -181,7 +201,8 @@ class Outbox:
 
     def _notified(self, segment: SealedSegment, error: KafkaError | None, message: Any) -> None:
         self.in_flight -= 1
-        self._settle(segment, error, message.offset() if error is None else -1)
+        if not self._is_deaf:
+            self._settle(segment, error, message.offset() if error is None else -1)
 
     def _settle(
         self, segment: SealedSegment, error: KafkaError | None, kafka_offset: int = -1
@@ -221,7 +242,8 @@ class Outbox:
         self, segment: SealedSegment, index: int, error: KafkaError | None, message: Any
     ) -> None:
         self.in_flight -= 1
-        self._settle_record(segment, index, message.offset() if error is None else error)
+        if not self._is_deaf:
+            self._settle_record(segment, index, message.offset() if error is None else error)
 
     def _settle_record(self, segment: SealedSegment, index: int, outcome: int | KafkaError) -> None:
         now_ms = self._clock.now_ms()

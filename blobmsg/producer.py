@@ -33,6 +33,7 @@ from blobmsg.inner_config import (
     plain_producer_config,
 )
 from blobmsg.inner_events import weakly
+from blobmsg.interrupts import ctrl_c_waits
 from blobmsg.kafka_settings import KafkaView, collect_config
 from blobmsg.offset_check import FirstOffsetCheck
 from blobmsg.passthrough import Passthrough
@@ -116,7 +117,7 @@ class BlobProducer(_ProducerBase):
     Source: confluent_kafka.Producer; DESIGN.md, The producer.
     """
 
-    # For a subclass whose __init__ never ran, and until the end of ours.
+    # For a subclass whose __init__ never ran, and until all that ours makes is made.
     __unusable: str | None = (
         "Producer has been closed: it was never initialized, call super().__init__(conf)"
     )
@@ -457,10 +458,11 @@ class BlobProducer(_ProducerBase):
             self.__transactions.close(min(_END_TRANSACTION_S, timeout_s or _END_TRANSACTION_S))
             failure = self.__flush_to_the_end(limit.rest_s())
         finally:  # Ctrl-C gives up
-            remaining = len(self)
-            self.__unusable = _CLOSED
-            _open.discard(self)
-            self.__release(max(_SHORT_STOP_TIMEOUT_S, limit.slice_s(_STOP_TIMEOUT_S)))
+            with ctrl_c_waits():  # the next one, for a second at most: nobody would do the rest
+                remaining = len(self)
+                self.__unusable = _CLOSED
+                _open.discard(self)
+                self.__release(max(_SHORT_STOP_TIMEOUT_S, limit.slice_s(_STOP_TIMEOUT_S)))
             if remaining:
                 logger.warning("closed with %d records undelivered", remaining)
         if failure is not None:
@@ -483,14 +485,12 @@ class BlobProducer(_ProducerBase):
 
     def __release(self, stop_timeout_s: float) -> None:
         self.__events.disconnect()
-        try:
-            self.__pipeline.stop(stop_timeout_s)
-        finally:  # nobody does it if Ctrl-C ends this: `close` has been called
-            # Their threads and connections end with their last reference, as after stock's `close`.
-            del self.__inner
-            self.__passthrough.producer = None
-            self.__stores.close()
-            self.__shared_admin.release()
+        self.__pipeline.stop(stop_timeout_s)
+        # Their threads and connections end with their last reference, as after stock's `close`.
+        del self.__inner
+        self.__passthrough.producer = None
+        self.__stores.close()
+        self.__shared_admin.release()
 
     def __enter__(self) -> Self:
         return self

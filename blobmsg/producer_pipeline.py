@@ -62,7 +62,7 @@ class ProducerPipeline:
     """Carries records from `record_step` and `record_path` to their reports.
 
     Args:
-        inner: The stock producer; anything with its `produce`, `poll`, `flush`, `list_topics`.
+        inner: The stock producer; anything with its `produce`, `poll`, `flush`, `purge`, `len`.
         settings: Ours.
         view: The user's librdkafka settings that we interpret.
         directory: Reads topics.
@@ -573,7 +573,7 @@ class ProducerPipeline:
     def stop(self, timeout_s: float) -> None:
         """End the threads; what is not delivered yet is lost. Waits at most `timeout_s`.
 
-        Lets go of the inner producer: its threads and connections end with its last reference.
+        They let go of the inner producer: its threads and connections end with its last reference.
         """
         self._is_stopping = True
         self._news.tell()
@@ -582,7 +582,7 @@ class ProducerPipeline:
         self._log_lines.stop()
         self._producer_topics.stop()
         self._uploader.stop()
-        if self.is_own_thread() or timeout_s <= 0:
+        if self.is_own_thread() or timeout_s <= 0:  # nor need all of them have been started
             return
         limit = TimeLimit(timeout_s)
         self._jobs.join(limit.rest_s())

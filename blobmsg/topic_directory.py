@@ -110,6 +110,7 @@ class TopicDirectory:
         self._known_configs: dict[str, dict[str, str]] = {}
         self._racks: dict[int, str] = {}
         self._is_complete = True  # of the topic that is being read
+        self._is_closed = False
 
     def read(self, topic: str) -> TopicFacts:
         """Ask the cluster about one topic.
@@ -147,10 +148,13 @@ class TopicDirectory:
 
     def close(self) -> None:
         """Let go of the clients; nobody asks any more."""
+        self._is_closed = True
         del self._list_topics, self._admin
 
     def use_admin(self, admin: Any) -> None:
         """Ask this AdminClient from the next question on, for the credentials are new."""
+        if self._is_closed:
+            return
         self._admin = admin
         self._refuses_configs = False  # it was the former one that was refused
         self._warned.clear()

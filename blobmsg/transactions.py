@@ -171,8 +171,8 @@ class Transactions:
     # --- the calls ----------------------------------------------------------------------------
 
     def _init(self, limit: TimeLimit) -> None:
-        # No method that is bound to the inner producer, and below no variable: the traceback of a
-        # fatal failure holds all that, and nobody may ever read it.
+        # Not the inner producer's own method: the traceback of a fatal failure keeps what was
+        # called, and may outlast `close` unread. Nor has any call below a variable for it.
         def init(patience_s: float) -> None:
             self._notifier_thread.inner.init_transactions(patience_s)
 

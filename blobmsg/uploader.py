@@ -215,6 +215,7 @@ class Uploader:
                 continue
             if job is None or self._is_stopping:
                 jobs.put(None)  # for the next one
+                drop_unused()
                 return
             try:
                 do(job)

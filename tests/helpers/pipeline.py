@@ -46,8 +46,11 @@ class AcknowledgingKafka:
         self.notifications.append((partition, value))
         self._due.append(lambda: on_delivery(None, SimpleNamespace(offset=lambda: offset)))
 
-    def list_topics(self) -> None:
-        """Nobody asks: `Directory` knows all."""
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def purge(self, **_: Any) -> None:
+        """It has acknowledged by then."""
 
     def poll(self, timeout: float) -> int:
         self._pause.wait(timeout)  # what it was given lingers
@@ -129,6 +132,7 @@ class RunningPipeline:
 
     def stop(self) -> None:
         self.pipeline.stop(2.0)
+        assert not self.pipeline.has_defect
 
     def arrived(self) -> list[tuple[int, bytes]]:
         """Partition and value (empty for null) of all that was notified, in order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import time
 import weakref
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 MESSAGE_TIMEOUT_S = 2
 # As Kafka's protocol numbers its requests.
+_PRODUCE = 0
 _INIT_PRODUCER_ID = 22
 _ADD_OFFSETS_TO_TXN = 25
 
@@ -131,21 +133,22 @@ def test_it_ends_in_time_though_kafka_is_away_and_uploads_hang(
     assert reports.codes == [None]
 
 
-def test_who_presses_ctrl_c_twice_leaves_nothing_that_clients_share(
+def test_who_presses_ctrl_c_while_threads_end_leaves_nothing_that_clients_share(
     conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = set(shared._held)
     producer = BlobProducer(conf)
     its_own = set(shared._held) - held
 
-    def interrupted(_self: object, _timeout_s: float) -> None:
-        raise KeyboardInterrupt
+    stop = ProducerPipeline.stop
 
-    with monkeypatch.context() as patched:
-        patched.setattr(ProducerPipeline, "stop", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            producer.close()
-    pipeline_of(producer).stop(1.0)
+    def stop_interrupted(pipeline: ProducerPipeline, timeout_s: float) -> None:
+        signal.raise_signal(signal.SIGINT)
+        stop(pipeline, timeout_s)
+
+    monkeypatch.setattr(ProducerPipeline, "stop", stop_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
 
     assert its_own
     assert not its_own & set(shared._held)
@@ -169,10 +172,12 @@ def test_an_upload_thread_that_is_being_replaced_is_no_hindrance(
 
     monkeypatch.setattr(threading.Thread, "start", start_late)
     producer.purge(blocking=False)
-    assert replacing.wait(30)
-    producer.close()
-    is_closed.set()
-    never.set()
+    try:
+        assert replacing.wait(30)
+        producer.close()
+    finally:
+        is_closed.set()
+        never.set()
 
     wait_until(lambda: set(threading.enumerate()) <= threads, "its threads have ended")
 
@@ -181,11 +186,15 @@ def test_topics_are_asked_for_no_more(
     conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    all_wait, answers = threading.Event(), threading.Event()
+    all_wait, is_asking, answers = threading.Event(), threading.Event(), threading.Event()
 
     def read(_self: TopicDirectory, topic: str) -> Any:
         asked.append(topic)
-        (all_wait if topic == "first" else answers).wait()
+        if topic == "first":
+            all_wait.wait()
+        else:
+            is_asking.set()
+            answers.wait()
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
     monkeypatch.setattr(TopicDirectory, "read", read)
@@ -193,13 +202,14 @@ def test_topics_are_asked_for_no_more(
     for topic in ("first", "second", "third", "fourth"):
         produce(producer, topic, b"v")
     all_wait.set()
+    assert is_asking.wait(30)
     thread = pipeline_of(producer)._producer_topics._thread
     producer.close()
     answers.set()
     thread.join(30)
 
     assert not thread.is_alive()
-    assert asked == ["first", "second"]
+    assert set(asked) == {"first", "second"}
 
 
 @needs_to_tell
@@ -282,6 +292,20 @@ def test_so_does_one_that_can_not_be_used_any_more(
     with pytest.raises(KafkaException, match="authorization failed"):  # which `poll` would raise
         producer.close()
     _see_its_clients_end(producer, its_clients)
+
+
+@needs_to_tell
+def test_so_does_one_that_fails_for_good_while_it_delivers(
+    conf: dict[str, Any], kafka: MockKafka, its_clients: Callable[[], set[str]]
+) -> None:
+    producer = BlobProducer(conf)
+    kafka.refuse_next(_PRODUCE, *[KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER] * 3)
+    produce(producer, "t", b"v")
+    with pytest.raises(KafkaException) as raised:
+        flush(producer)
+
+    _close_and_see_its_clients_end(producer, its_clients)
+    assert raised.value.args[0].fatal()  # kept until here, with its traceback
 
 
 @needs_to_tell
