@@ -169,7 +169,7 @@ class NotifierThread:
                 wait_s = self.do_round()
                 if wait_s is not None:
                     self._wake.wait(wait_s)
-                    self._poll_inner()
+                    self._serve_inner(0)
             self._outbox.forget(_FORGET_S)
         finally:  # not by whoever joins: that one's patience may end before a call of Kafka does
             self.inner = self._outbox.inner = _Closed()
@@ -191,10 +191,10 @@ class NotifierThread:
             due_ms = self._core.next_tick_ms(now_ms)
         self._store_watch.look(now_ms)
         if not self._outbox.send():
-            self._flush_inner(_FLUSH_SLICE_S)
+            self._serve_inner(_FLUSH_SLICE_S)
         wait_s = self._idle_s if due_ms is None else (due_ms - self._clock.now_ms()) / 1000
         if self._outbox.in_flight:
-            self._flush_inner(max(0.001, min(_FLUSH_SLICE_S, wait_s)))
+            self._serve_inner(max(0.001, min(_FLUSH_SLICE_S, wait_s)))
         elif self._outbox.is_empty and self._purges.empty():
             return 0.0 if is_more_overdue else min(self._idle_s, wait_s)
         return None
@@ -203,21 +203,19 @@ class NotifierThread:
         """Let Kafka answer what it was sent, at most so long; negative: no limit."""
         limit = TimeLimit(timeout_s, self._monotonic_s)
         while self._outbox.in_flight and not limit.is_over:
-            self._flush_inner(_FLUSH_SLICE_S)
+            self._serve_inner(_FLUSH_SLICE_S)
 
-    # In neither is a variable that holds the inner producer: the traceback of a fatal failure keeps
-    # them, and may outlast `close` unread.
+    def _serve_inner(self, timeout_s: float) -> None:
+        """Let the inner producer flush for so long; 0: only poll it.
 
-    def _poll_inner(self) -> None:
+        It is in no variable here: the traceback of a fatal failure keeps them, and may outlast
+        `close` unread.
+        """
         try:
-            self.inner.poll(0)
-        except KafkaException as failure:
-            if not self._note_if_fatal(failure):
-                raise
-
-    def _flush_inner(self, timeout_s: float) -> None:
-        try:
-            self.inner.flush(timeout_s)
+            if timeout_s:
+                self.inner.flush(timeout_s)
+            else:
+                self.inner.poll(0)
         except KafkaException as failure:
             if not self._note_if_fatal(failure):
                 raise

@@ -7,14 +7,15 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
-import pytest
 from confluent_kafka import KafkaError
 
 from tests.compat.differences import instead
-from tests.helpers.living_clients import CAN_TELL, living_clients
+from tests.helpers.living_clients import living_clients, needs_living_clients
 from tests.helpers.records import Reports, flush, read, recent_ms, wait_until
 
 if TYPE_CHECKING:
+    import pytest
+
     from tests.helpers.both import Both, Side
 
 _NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "error_cb": lambda _: None}
@@ -383,7 +384,7 @@ def test_a_poll_without_a_limit_ends_when_another_thread_closes_the_producer(bot
     assert both.agree(case) == (True, [0])
 
 
-@pytest.mark.skipif(not CAN_TELL, reason="not Linux")
+@needs_living_clients
 def test_close_ends_threads_and_connections_though_the_producer_lives_on(both: Both) -> None:
     def case(side: Side) -> Any:
         topic = side.topic()

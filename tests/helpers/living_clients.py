@@ -6,10 +6,12 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 _TASKS: Final = Path("/proc/self/task")
 
-#: False: nobody can tell (not Linux).
-CAN_TELL: Final = _TASKS.exists()
+#: Marks tests that ask.
+needs_living_clients: Final = pytest.mark.skipif(not _TASKS.exists(), reason="not Linux")
 
 
 def living_clients() -> set[str]:

@@ -20,7 +20,7 @@ from blobmsg.producer_topics import ProducerTopics
 from blobmsg.resources import shared
 from blobmsg.testing import Fault, FaultStore, MockKafka
 from blobmsg.topic_directory import TopicDirectory
-from tests.helpers.living_clients import CAN_TELL, living_clients
+from tests.helpers.living_clients import living_clients, needs_living_clients
 from tests.helpers.records import Reports, flush, partition, produce, wait_until
 from tests.helpers.stock import StockConsumer
 
@@ -34,7 +34,6 @@ _INIT_PRODUCER_ID = 22
 _ADD_OFFSETS_TO_TXN = 25
 
 pytestmark = pytest.mark.timeout(90)
-needs_to_tell = pytest.mark.skipif(not CAN_TELL, reason="not Linux")
 
 
 @pytest.fixture
@@ -216,7 +215,7 @@ def test_topics_are_asked_for_no_more(
     assert set(asked) == {"first", "second"}
 
 
-@needs_to_tell
+@needs_living_clients
 def test_what_hangs_lets_go_of_kafka_when_it_ends_though_the_producer_lives_on(
     conf: dict[str, Any], kafka: MockKafka, its_clients: Callable[[], set[str]]
 ) -> None:
@@ -230,7 +229,7 @@ def test_what_hangs_lets_go_of_kafka_when_it_ends_though_the_producer_lives_on(
     _see_its_clients_end(producer, its_clients)
 
 
-@needs_to_tell
+@needs_living_clients
 @pytest.mark.parametrize(
     ("thread", "step"), [(NotifierThread, "do_round"), (ProducerTopics, "read_due")]
 )
@@ -257,7 +256,7 @@ def test_a_thread_that_a_defect_has_ended_has_let_go_of_kafka(
     _see_its_clients_end(producer, its_clients)
 
 
-@needs_to_tell
+@needs_living_clients
 def test_a_transactional_producer_lets_go_of_kafka_though_it_lives_on(
     conf: dict[str, Any], its_clients: Callable[[], set[str]]
 ) -> None:
@@ -267,7 +266,7 @@ def test_a_transactional_producer_lets_go_of_kafka_though_it_lives_on(
     _close_and_see_its_clients_end(producer, its_clients)
 
 
-@needs_to_tell
+@needs_living_clients
 def test_so_does_one_whose_offsets_were_refused(
     conf: dict[str, Any], kafka: MockKafka, its_clients: Callable[[], set[str]]
 ) -> None:
@@ -284,7 +283,7 @@ def test_so_does_one_whose_offsets_were_refused(
     _close_and_see_its_clients_end(producer, its_clients)
 
 
-@needs_to_tell
+@needs_living_clients
 def test_so_does_one_that_can_not_be_used_any_more(
     conf: dict[str, Any], kafka: MockKafka, its_clients: Callable[[], set[str]]
 ) -> None:
@@ -298,7 +297,7 @@ def test_so_does_one_that_can_not_be_used_any_more(
     _see_its_clients_end(producer, its_clients)
 
 
-@needs_to_tell
+@needs_living_clients
 def test_so_does_one_that_fails_for_good_while_it_delivers(
     conf: dict[str, Any], kafka: MockKafka, its_clients: Callable[[], set[str]]
 ) -> None:
@@ -312,7 +311,7 @@ def test_so_does_one_that_fails_for_good_while_it_delivers(
     assert raised.value.args[0].fatal()  # kept until here, with its traceback
 
 
-@needs_to_tell
+@needs_living_clients
 def test_a_producer_whose_threads_can_not_be_started_leaves_nothing(
     conf: dict[str, Any], its_clients: Callable[[], set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
