@@ -14,7 +14,7 @@ from confluent_kafka.serialization import (
     StringSerializer,
 )
 
-from tests.helpers.records import Reports, flush, next_message, wait_until
+from tests.helpers.records import Reports, flush, next_message, recent_ms, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,13 +45,15 @@ def _consumer(side: Side, topic: str, more: dict[str, Any] | None = None) -> Any
 
 
 def test_objects_go_out_and_come_back(both: Both) -> None:
+    stamp = recent_ms()
+
     def case(side: Side) -> Any:
         topic, reports = side.topic(), Reports()
         with _producer(side) as producer:
             for key, value in (("key", 1), (None, 2), ("", 3), ("none", None)):
                 producer.produce(topic, key, value, on_delivery=reports)
             # Key first, unlike a Producer's; and headers, timestamps and partitions by position.
-            producer.produce(topic, "last", 5, 0, reports, 1_700_000_000_000, [("h", b"v")])
+            producer.produce(topic, "last", 5, 0, reports, stamp, [("h", b"v")])
             flush(producer)
         told = [(m.key(), m.value(), m.partition()) for m in reports.messages()]
         with _consumer(side, topic) as consumer:
@@ -67,7 +69,7 @@ def test_objects_go_out_and_come_back(both: Both) -> None:
     assert [(key, value) for key, value, *_ in found] == [
         ("key", 1), (None, 2), ("", 3), ("none", None), ("last", 5)
     ]  # fmt: skip
-    assert timestamp == (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_700_000_000_000)
+    assert timestamp == (confluent_kafka.TIMESTAMP_CREATE_TIME, stamp)
     assert end == ("KafkaException", "_PARTITION_EOF")
 
 

@@ -31,6 +31,8 @@ NO_STACK: Final = "no real Kafka and S3"
 _HEALING_S: Final = 60.0
 # Within which a broker hands its partitions over and ends, and within which it answers again.
 _RESTART_S: Final = 60.0
+# Older records are deleted at a broker's next look, the first of which comes 30 s after its start.
+_REFUSES_OLD: Final = {"message.timestamp.before.max.ms": str(7 * 24 * 3_600_000)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,9 @@ def restart_in_turn(brokers: Iterable[lab.Node]) -> None:
 def topic_factory(conf: Mapping[str, Any]) -> Callable[..., str]:
     """Return a function that makes a topic with a name of its own and returns the name.
 
+    A topic that is made without `retention.ms` refuses records that Kafka would delete by their age
+    while a test reads them: give those a time of `recent_ms`, or the topic `retention.ms`.
+
     Args:
         conf: How to reach the brokers.
     """
@@ -119,7 +124,9 @@ def topic_factory(conf: Mapping[str, Any]) -> Callable[..., str]:
         replicas: int = 3,
     ) -> str:
         unique = f"{name}-{uuid.uuid4().hex[:12]}"
-        topic = NewTopic(unique, partitions, replicas, config=dict(config or {}))
+        settings = dict(config or {})
+        usual = {} if "retention.ms" in settings else _REFUSES_OLD
+        topic = NewTopic(unique, partitions, replicas, config={**usual, **settings})
         lab.create_topics(admin, [topic])
         if "security.protocol" in conf:
             wait_for_leaders(admin, unique, partitions)

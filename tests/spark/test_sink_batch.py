@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from tests.helpers.either import Either
-from tests.helpers.records import values_by_partition
+from tests.helpers.records import recent_ms, values_by_partition
 from tests.helpers.sink import read_topic
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(300)
 
-MOMENT = datetime(2026, 3, 1, 12, 0, 0, 123000, tzinfo=timezone.utc)
-MOMENT_MS = int(MOMENT.timestamp() * 1000)
+MOMENT_MS = recent_ms()
+MOMENT = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=MOMENT_MS)
 _HEADERS = "headers array<struct<key:string,value:binary>>"
 
 
