@@ -170,10 +170,12 @@ class NotifierThread:
                 if wait_s is not None:
                     self._wake.wait(wait_s)
                     self._serve_inner(0)
-            self._outbox.forget(_FORGET_S)
         finally:  # not by whoever joins: that one's patience may end before a call of Kafka does
-            self.inner = self._outbox.inner = _Closed()
-            self.inner_call = None  # its arguments, or a traceback
+            try:
+                self._outbox.forget(_FORGET_S)
+            finally:
+                self.inner = self._outbox.inner = _Closed()
+                self.inner_call = None  # its arguments, or a traceback
 
     def do_round(self) -> float | None:
         """One round.

@@ -20,7 +20,7 @@ class Passthrough:
         make: Makes it.
 
     Attributes:
-        producer: None: nobody has needed it, or the client is closed.
+        producer: None: nobody has needed it, or this is closed.
 
     Threads: any.
     """
@@ -30,6 +30,7 @@ class Passthrough:
         # Held while one is made, or told; reentrant for the sake of signal handlers.
         self._lock = threading.RLock()
         self._credentials: tuple[str, str] | None = None
+        self._is_closed = False
         self.producer: confluent_kafka.Producer | None = None
 
     def produce(
@@ -42,7 +43,11 @@ class Passthrough:
         timestamp: int,
         headers: Any,
     ) -> None:
-        """As stock's."""
+        """As stock's.
+
+        Raises:
+            RuntimeError: This is closed.
+        """
         arguments: dict[str, Any] = {"partition": partition, "timestamp": timestamp}
         if callback is not None:
             arguments["on_delivery"] = callback
@@ -53,16 +58,30 @@ class Passthrough:
     def _made(self) -> confluent_kafka.Producer:
         with self._lock:
             if self.producer is None:
-                made = self._make()
-                if self._credentials is not None:
-                    made.set_sasl_credentials(*self._credentials)
-                if self.producer is None:  # nor has a signal handler made one
-                    self.producer = made
-            return self.producer
+                self._make_it()
+            producer = self.producer
+            # Looked at last: `close`, which waits for nobody, says so before it lets go.
+            if producer is not None and not self._is_closed:
+                return producer
+            self.producer = producer = None  # nor does the traceback keep one
+            raise RuntimeError("Producer has been closed")
+
+    def _make_it(self) -> None:
+        made = self._make()
+        if self._credentials is not None:
+            made.set_sasl_credentials(*self._credentials)
+        if self.producer is None:  # nor has a signal handler made one
+            self.producer = made
+
+    def close(self) -> None:
+        """Let go of it, and make none any more."""
+        self._is_closed = True
+        self.producer = None
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials, also for a producer that is made later."""
         with self._lock:
             self._credentials = (username, password)
-            if self.producer is not None:
-                self.producer.set_sasl_credentials(username, password)
+            producer = self.producer
+            if producer is not None:
+                producer.set_sasl_credentials(username, password)

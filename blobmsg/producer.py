@@ -148,8 +148,6 @@ class BlobProducer(_ProducerBase):
         self.__inner = _StockProducer({**inner_conf, **events.for_inner()})
         plain_conf = {**plain_producer_config(kafka_conf), **events.for_passthrough()}
         self.__passthrough = Passthrough(lambda: _StockProducer(plain_conf))
-        if settings.store_url is not None:
-            self.__stores.get()  # a wrong url or a missing extra shows here, not at an upload
         self.__shared_admin = SharedAdmin(kafka_conf)
         shared_admin = self.__shared_admin
         self.__offset_check = FirstOffsetCheck(lambda: shared_admin.client)
@@ -161,6 +159,8 @@ class BlobProducer(_ProducerBase):
             # Older versions have nobody to call it for an admin client.
             knocks="oauth_cb" not in kafka_conf,
         )
+        if settings.store_url is not None:
+            self.__stores.get()  # a wrong url or a missing extra shows here, not at an upload
         clock = SystemClock()
         self.__pipeline = ProducerPipeline(
             self.__inner,
@@ -385,11 +385,14 @@ class BlobProducer(_ProducerBase):
         if passthrough is None:
             return self.__pipeline.serve(timeout_s)
         limit = TimeLimit(timeout_s)
-        while True:
-            served = passthrough.poll(0)
-            served += self.__pipeline.serve(0 if served else limit.slice_s(_LOOK_S))
-            if served or limit.is_over or self.__unusable is not None:  # closed by another thread
-                return served
+        try:
+            while True:
+                served = passthrough.poll(0)
+                served += self.__pipeline.serve(0 if served else limit.slice_s(_LOOK_S))
+                if served or limit.is_over or self.__unusable is not None:  # closed elsewhere
+                    return served
+        finally:
+            del passthrough  # stock never frees what a callback raised, nor what that refers to
 
     def flush(self, timeout: float = -1) -> int:
         """Seal all batches at once and wait until every record is delivered or has failed.
@@ -412,7 +415,10 @@ class BlobProducer(_ProducerBase):
             passthrough = self.__passthrough.producer  # another thread's `close` takes it away
             if passthrough is None:
                 return remaining
-            remaining += passthrough.flush(limit.rest_s())
+            try:
+                remaining += passthrough.flush(limit.rest_s())
+            finally:
+                del passthrough  # as `poll`
             # Again when a callback of one has produced to the other.
             if not self.__pipeline.undelivered or limit.is_over:
                 return remaining
@@ -463,8 +469,8 @@ class BlobProducer(_ProducerBase):
                 self.__unusable = _CLOSED
                 _open.discard(self)
                 self.__release(max(_SHORT_STOP_TIMEOUT_S, limit.slice_s(_STOP_TIMEOUT_S)))
-            if remaining:
-                logger.warning("closed with %d records undelivered", remaining)
+                if remaining:
+                    logger.warning("closed with %d records undelivered", remaining)
         if failure is not None:
             raise failure
         return True
@@ -484,11 +490,12 @@ class BlobProducer(_ProducerBase):
                 return first
 
     def __release(self, stop_timeout_s: float) -> None:
+        # Threads and connections end with their client's last reference, as after stock's `close`.
+        # That waits for a name server that hangs; so a thread has the last one.
+        del self.__inner
         self.__events.disconnect()
         self.__pipeline.stop(stop_timeout_s)
-        # Their threads and connections end with their last reference, as after stock's `close`.
-        del self.__inner
-        self.__passthrough.producer = None
+        self.__passthrough.close()
         self.__stores.close()
         self.__shared_admin.release()
 

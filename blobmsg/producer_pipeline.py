@@ -24,7 +24,6 @@ from blobmsg.core.events import Notify, ProducerAction, ReadTopic, Report, Uploa
 from blobmsg.core.segments import SealedSegment, SegmentState
 from blobmsg.delivery_reports import DeliveryReports
 from blobmsg.format.codec import Codec
-from blobmsg.format.rows import drop_unused
 from blobmsg.notifier_thread import NotifierThread
 from blobmsg.outbox import Outbox
 from blobmsg.producer_setup import create_producer_core
@@ -583,13 +582,9 @@ class ProducerPipeline:
         self._log_lines.stop()
         self._producer_topics.stop()
         self._uploader.stop()
-        if self.is_own_thread():
+        if self.is_own_thread() or timeout_s <= 0:  # nor need all of them have been started
             return
-        if timeout_s > 0:  # else not all of them need have been started
-            self._join(TimeLimit(timeout_s))
-        drop_unused()
-
-    def _join(self, limit: TimeLimit) -> None:
+        limit = TimeLimit(timeout_s)
         self._jobs.join(limit.rest_s())
         self.notifier_thread.join(limit.rest_s())
         # Last: their requests may hang, and would take the others' time.

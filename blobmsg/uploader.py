@@ -204,6 +204,7 @@ class Uploader:
         threads = list(self._threads)
         for thread in threads:
             thread.join(timeout_s / len(threads))
+        drop_unused()
 
     def _run(self, jobs: queue.SimpleQueue[_Job | None], do: Callable[[_Job], None]) -> None:
         while True:
@@ -214,6 +215,7 @@ class Uploader:
                 continue
             if job is None or self._is_stopping:
                 jobs.put(None)  # for the next one
+                drop_unused()  # each: the first one counts from when something was needed
                 return
             try:
                 do(job)

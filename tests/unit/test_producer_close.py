@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 import threading
 import time
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from blobmsg import BlobProducer
+from blobmsg.format.rows import drop_unused
 from blobmsg.notifier_thread import NotifierThread
 from blobmsg.producer import pipeline_of
 from blobmsg.producer_pipeline import ProducerPipeline
@@ -22,10 +25,12 @@ from blobmsg.testing import Fault, FaultStore, MockKafka
 from blobmsg.topic_directory import TopicDirectory
 from tests.helpers.living_clients import living_clients, needs_living_clients
 from tests.helpers.records import Reports, flush, partition, produce, wait_until
-from tests.helpers.stock import StockConsumer
+from tests.helpers.stock import StockConsumer, StockProducer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from blobmsg.passthrough import Passthrough
 
 MESSAGE_TIMEOUT_S = 2
 # As Kafka's protocol numbers its requests.
@@ -155,6 +160,122 @@ def test_who_presses_ctrl_c_while_threads_end_leaves_nothing_that_clients_share(
 
     assert its_own
     assert not its_own & set(shared._held)
+
+
+def test_who_presses_ctrl_c_twice_is_told_what_is_lost(
+    conf: dict[str, Any],
+    kafka: MockKafka,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kafka.go_away()
+    producer = BlobProducer(conf)
+    produce(producer, "t", b"v")
+    stop = ProducerPipeline.stop
+
+    def flush_interrupted(_pipeline: ProducerPipeline, _timeout_s: float) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def stop_interrupted(pipeline: ProducerPipeline, timeout_s: float) -> None:
+        signal.raise_signal(signal.SIGINT)
+        stop(pipeline, timeout_s)
+
+    monkeypatch.setattr(ProducerPipeline, "flush", flush_interrupted)
+    monkeypatch.setattr(ProducerPipeline, "stop", stop_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+
+    assert "closed with 1 records undelivered" in caplog.text
+
+
+def test_it_keeps_no_memory_for_rows_to_come(conf: dict[str, Any]) -> None:
+    producer = BlobProducer(conf)
+    for _ in range(2):  # so that the second time finds what the first has left
+        for _ in range(10_000):
+            produce(producer, "t", b"v" * 1000)
+        flush(producer)
+    producer.close()
+    del producer
+    gc.collect()
+
+    kept = drop_unused() + drop_unused()
+    assert kept == 0
+
+
+def test_a_thread_of_its_own_ends_the_inner_client(
+    conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For that waits for a name server that hangs."""
+    ended_by: list[threading.Thread] = []
+
+    class Inner(StockProducer):
+        def __del__(self) -> None:
+            ended_by.append(threading.current_thread())
+
+    monkeypatch.setattr("blobmsg.producer._StockProducer", Inner)
+    producer = BlobProducer(conf)
+    produce(producer, "t", b"v")
+    producer.close()
+
+    wait_until(lambda: bool(ended_by), "the inner client has ended")
+    assert threading.current_thread() not in ended_by
+
+
+@needs_living_clients
+@pytest.mark.parametrize("call", ["poll", "flush", "close"])
+def test_a_plain_topics_client_ends_though_its_callback_has_raised(
+    conf: dict[str, Any], its_clients: Callable[[], set[str]], call: str
+) -> None:
+    def fail(*_report: object) -> None:
+        raise ValueError("the user's")
+
+    producer = BlobProducer({**conf, "blobmsg.topics": "t"})
+    produce(producer, "plain", b"v", on_delivery=fail)
+    with pytest.raises(ValueError, match="the user's"):
+        _call_until_it_fails(getattr(producer, call))
+    producer.close()  # which may be the second time
+    _see_its_clients_end(producer, its_clients)
+
+
+def _call_until_it_fails(call: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        call()
+
+
+@needs_living_clients
+def test_a_plain_topics_client_that_is_made_meanwhile_ends(
+    conf: dict[str, Any], its_clients: Callable[[], set[str]]
+) -> None:
+    making, is_closed = threading.Event(), threading.Event()
+    refusals: list[RuntimeError] = []
+    producer = BlobProducer({**conf, "blobmsg.topics": "t"})
+    passthrough: Passthrough = vars(producer)["_BlobProducer__passthrough"]
+    make = passthrough._make
+
+    def make_late() -> StockProducer:
+        making.set()
+        is_closed.wait()
+        return make()
+
+    def produce_too_late() -> None:
+        try:
+            producer.produce("plain", b"v")
+        except RuntimeError as refusal:
+            refusals.append(refusal)
+
+    passthrough._make = make_late
+    thread = threading.Thread(target=produce_too_late)
+    thread.start()
+    try:
+        assert making.wait(30)
+        producer.close()
+    finally:
+        is_closed.set()
+        thread.join(30)
+
+    assert [str(refusal) for refusal in refusals] == ["Producer has been closed"]
+    _see_its_clients_end(producer, its_clients)
 
 
 def test_an_upload_thread_that_is_being_replaced_is_no_hindrance(
@@ -339,6 +460,34 @@ def test_one_that_nobody_has_closed_is_collected_though_kafka_has_not_answered(
     kafka.go_away()
     produce(producer, "t", b"v")
     of_it = _wait_until_it_is_sent(producer)
+    del producer
+
+    def is_collected() -> bool:
+        gc.collect()
+        return of_it() is None
+
+    wait_until(is_collected, "it is collected")
+
+
+def test_one_that_a_defect_has_ended_is_collected_though_kafka_has_not_answered(
+    conf: dict[str, Any], kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = BlobProducer({**conf, "blobmsg.batch.interval.ms": 10, "message.timeout.ms": 60_000})
+    produce(producer, "t", b"v")
+    flush(producer)
+    kafka.go_away()
+    produce(producer, "t", b"v")
+    of_it = _wait_until_it_is_sent(producer)
+
+    def fail(_self: object) -> None:
+        raise AssertionError("a defect")
+
+    # pytest would keep the traceback.
+    monkeypatch.setattr(logging.getLogger("blobmsg.producer"), "disabled", True)
+    monkeypatch.setattr(NotifierThread, "do_round", fail)
+    wait_until(partial(getattr, pipeline_of(producer), "has_defect"), "its thread has ended")
+    with pytest.raises(KafkaException, match="a defect"):
+        producer.close()
     del producer
 
     def is_collected() -> bool:
