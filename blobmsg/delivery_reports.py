@@ -106,7 +106,10 @@ class DeliveryReports:
         self._queue.append(run)
 
     def serve(self) -> int:
-        """Run all callbacks that are due.
+        """Run the callbacks that are due now, as stock does: not those that become due meanwhile.
+
+        Whoever calls frees what is served. While callbacks take as long as deliveries, more would
+        always be due, and nothing ever be freed.
 
         Returns:
             How many ran.
@@ -128,7 +131,7 @@ class DeliveryReports:
     def _serve(self) -> int:
         served = 0
         failures: list[Exception] = []
-        while True:
+        for _ in range(len(self._queue) + (self._serving is not None)):
             item = self._next()
             if item is None:
                 break
@@ -140,6 +143,9 @@ class DeliveryReports:
                     item()
                 except Exception as error:  # noqa: BLE001  (raised below, after the others ran)
                     failures.append(error)
+        with self._lock:
+            if self._ending:
+                self._take_ended()
         if failures:
             try:
                 raise failures[0]

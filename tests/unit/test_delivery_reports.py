@@ -58,6 +58,24 @@ def failed(callback: Callable[..., Any], **options: Any) -> SealedSegment:
     return segment
 
 
+def test_what_becomes_due_while_callbacks_run_waits_for_the_next_call() -> None:
+    """As long as they take, what has been served must be freed."""
+    queue = reports()
+    told = Told()
+
+    def callback(error: KafkaError | None, message: Any) -> None:
+        told(error, message)
+        queue.add_segment(delivered(callback, records=2))
+
+    queue.add_segment(delivered(callback))
+
+    assert queue.serve() == 1
+    assert len(queue.served) == 1
+    assert queue.serve() == 2
+    assert len(queue.served) == 2
+    assert len(told.outcomes) == 3
+
+
 def test_a_report_has_the_records_own_fields() -> None:
     told, queue = Told(), reports()
     segment = delivered(told, first_timestamp_ms=500, headers=[[("trace", b"1")]], keys=[b"k"])
