@@ -73,6 +73,24 @@ class Passthrough:
         if self.producer is None:  # nor has a signal handler made one
             self.producer = made
 
+    # A callback's exception lives on: stock never frees it, nor what its traceback refers to.
+
+    def poll(self) -> int:
+        """As stock's, without waiting; 0 where there is none."""
+        producer = self.producer
+        try:
+            return 0 if producer is None else producer.poll(0)
+        finally:
+            del producer
+
+    def flush(self, timeout_s: float) -> int:
+        """As stock's; 0 where there is none."""
+        producer = self.producer
+        try:
+            return 0 if producer is None else producer.flush(timeout_s)
+        finally:
+            del producer
+
     def close(self) -> None:
         """Let go of it, and make none any more."""
         self._is_closed = True

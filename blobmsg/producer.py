@@ -381,18 +381,14 @@ class BlobProducer(_ProducerBase):
         """
         self.__check_usable()
         timeout_s = seconds(timeout)
-        passthrough = self.__passthrough.producer
-        if passthrough is None:
+        if self.__passthrough.producer is None:
             return self.__pipeline.serve(timeout_s)
         limit = TimeLimit(timeout_s)
-        try:
-            while True:
-                served = passthrough.poll(0)
-                served += self.__pipeline.serve(0 if served else limit.slice_s(_LOOK_S))
-                if served or limit.is_over or self.__unusable is not None:  # closed elsewhere
-                    return served
-        finally:
-            del passthrough  # stock never frees what a callback raised, nor what that refers to
+        while True:
+            served = self.__passthrough.poll()
+            served += self.__pipeline.serve(0 if served else limit.slice_s(_LOOK_S))
+            if served or limit.is_over or self.__unusable is not None:  # closed by another thread
+                return served
 
     def flush(self, timeout: float = -1) -> int:
         """Seal all batches at once and wait until every record is delivered or has failed.
@@ -412,13 +408,9 @@ class BlobProducer(_ProducerBase):
         limit = TimeLimit(timeout_s)
         while True:
             remaining = self.__pipeline.flush(limit.rest_s())
-            passthrough = self.__passthrough.producer  # another thread's `close` takes it away
-            if passthrough is None:
+            if self.__passthrough.producer is None:  # another thread's `close` takes it away
                 return remaining
-            try:
-                remaining += passthrough.flush(limit.rest_s())
-            finally:
-                del passthrough  # as `poll`
+            remaining += self.__passthrough.flush(limit.rest_s())
             # Again when a callback of one has produced to the other.
             if not self.__pipeline.undelivered or limit.is_over:
                 return remaining

@@ -78,12 +78,12 @@ class _Report:
     __slots__ = ("_outcome",)
 
     def __init__(self, outcome: _Outcome) -> None:
-        self._outcome: _Outcome | None = outcome
+        self._outcome = outcome
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        outcome, self._outcome = self._outcome, None
-        if outcome is not None:
-            outcome.told(outcome, error, message)
+        outcome = self._outcome
+        del self._outcome
+        outcome.told(outcome, error, message)
 
 
 class AIOBlobProducer:

@@ -30,6 +30,7 @@ from tests.helpers.stock import StockConsumer, StockProducer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from blobmsg.outbox import Outbox
     from blobmsg.passthrough import Passthrough
 
 MESSAGE_TIMEOUT_S = 2
@@ -232,15 +233,9 @@ def test_a_plain_topics_client_ends_though_its_callback_has_raised(
     producer = BlobProducer({**conf, "blobmsg.topics": "t"})
     produce(producer, "plain", b"v", on_delivery=fail)
     with pytest.raises(ValueError, match="the user's"):
-        _call_until_it_fails(getattr(producer, call))
+        wait_until(lambda: False, "the callback has raised", serve=getattr(producer, call))
     producer.close()  # which may be the second time
     _see_its_clients_end(producer, its_clients)
-
-
-def _call_until_it_fails(call: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        call()
 
 
 @needs_living_clients
@@ -454,30 +449,18 @@ def test_a_producer_whose_threads_can_not_be_started_leaves_nothing(
 def test_one_that_nobody_has_closed_is_collected_though_kafka_has_not_answered(
     conf: dict[str, Any], kafka: MockKafka
 ) -> None:
-    producer = BlobProducer({**conf, "blobmsg.batch.interval.ms": 10, "message.timeout.ms": 60_000})
-    produce(producer, "t", b"v")
-    flush(producer)
-    kafka.go_away()
-    produce(producer, "t", b"v")
-    of_it = _wait_until_it_is_sent(producer)
+    producer = _with_one_in_flight(conf, kafka)
+    of_it = weakref.ref(pipeline_of(producer)._outbox)
     del producer
 
-    def is_collected() -> bool:
-        gc.collect()
-        return of_it() is None
-
-    wait_until(is_collected, "it is collected")
+    _wait_until_it_is_collected(of_it)
 
 
 def test_one_that_a_defect_has_ended_is_collected_though_kafka_has_not_answered(
     conf: dict[str, Any], kafka: MockKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    producer = BlobProducer({**conf, "blobmsg.batch.interval.ms": 10, "message.timeout.ms": 60_000})
-    produce(producer, "t", b"v")
-    flush(producer)
-    kafka.go_away()
-    produce(producer, "t", b"v")
-    of_it = _wait_until_it_is_sent(producer)
+    producer = _with_one_in_flight(conf, kafka)
+    of_it = weakref.ref(pipeline_of(producer)._outbox)
 
     def fail(_self: object) -> None:
         raise AssertionError("a defect")
@@ -490,14 +473,24 @@ def test_one_that_a_defect_has_ended_is_collected_though_kafka_has_not_answered(
         producer.close()
     del producer
 
+    _wait_until_it_is_collected(of_it)
+
+
+def _with_one_in_flight(conf: dict[str, Any], kafka: MockKafka) -> BlobProducer:
+    """A producer that has sent a notification which Kafka does not answer."""
+    producer = BlobProducer({**conf, "blobmsg.batch.interval.ms": 10, "message.timeout.ms": 60_000})
+    produce(producer, "t", b"v")
+    flush(producer)
+    kafka.go_away()
+    produce(producer, "t", b"v")
+    outbox = pipeline_of(producer)._outbox
+    wait_until(lambda: outbox.in_flight == 1, "its notification is sent")
+    return producer
+
+
+def _wait_until_it_is_collected(of_it: weakref.ref[Outbox]) -> None:
     def is_collected() -> bool:
         gc.collect()
         return of_it() is None
 
     wait_until(is_collected, "it is collected")
-
-
-def _wait_until_it_is_sent(producer: BlobProducer) -> weakref.ref[object]:
-    outbox = pipeline_of(producer)._outbox
-    wait_until(lambda: outbox.in_flight == 1, "its notification is sent")
-    return weakref.ref(outbox)
