@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
 
+from blobmsg.ending import CLOSED
 from blobmsg.reentrant import Wakeup, wait_done, wait_without
 from blobmsg.time_limit import TimeLimit
 
@@ -48,7 +49,7 @@ class _Closed:
     """In the place of an inner producer that is gone."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise RuntimeError("Producer has been closed")
+        raise RuntimeError(CLOSED)
 
 
 class InnerCall:
@@ -321,7 +322,7 @@ class NotifierThread:
                     return False
                 if self._has_ended() and not call.is_over:
                     self._raise_defect()
-                    raise RuntimeError("Producer has been closed")
+                    raise RuntimeError(CLOSED)
                 meanwhile()
                 if not call.is_over:
                     look_s = limit.slice_s(_IDLE_S)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from blobmsg.ending import CLOSED, end_elsewhere
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -63,8 +65,9 @@ class Passthrough:
             # Looked at last: `close`, which waits for nobody, says so before it lets go.
             if producer is not None and not self._is_closed:
                 return producer
-            self.producer = producer = None  # nor does the traceback keep one
-            raise RuntimeError("Producer has been closed")
+            producer = None  # nor does the traceback keep one
+            self.close()
+            raise RuntimeError(CLOSED)
 
     def _make_it(self) -> None:
         made = self._make()
@@ -91,10 +94,12 @@ class Passthrough:
         finally:
             del producer
 
-    def close(self) -> None:
-        """Let go of it, and make none any more."""
+    def close(self) -> threading.Event:
+        """Let go of it, and make none any more; see `end_elsewhere`."""
         self._is_closed = True
+        last = [self.producer]
         self.producer = None
+        return end_elsewhere(last)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """New credentials, also for a producer that is made later."""

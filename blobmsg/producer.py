@@ -25,6 +25,7 @@ from blobmsg.clock import SystemClock
 from blobmsg.commits import commit_entries, partitions_of
 from blobmsg.config import parse_settings
 from blobmsg.core.segments import headers_bytes
+from blobmsg.ending import CLOSED
 from blobmsg.forks import forget_after_fork
 from blobmsg.inner_config import (
     KafkaCallbacks,
@@ -118,9 +119,7 @@ class BlobProducer(_ProducerBase):
     """
 
     # For a subclass whose __init__ never ran, and until all that ours makes is made.
-    __unusable: str | None = (
-        "Producer has been closed: it was never initialized, call super().__init__(conf)"
-    )
+    __unusable: str | None = f"{CLOSED}: it was never initialized, call super().__init__(conf)"
     __pipeline: ProducerPipeline
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -153,7 +152,7 @@ class BlobProducer(_ProducerBase):
         self.__offset_check = FirstOffsetCheck(lambda: shared_admin.client)
         self.__directory = TopicDirectory(
             self.__inner.list_topics,
-            self.__shared_admin.client,
+            lambda: shared_admin.client,
             settings,
             ThreadLog(logging.getLogger("blobmsg.topics"), weakly(events.on_log_failure)),
             # Older versions have nobody to call it for an admin client.
@@ -457,12 +456,14 @@ class BlobProducer(_ProducerBase):
             failure = self.__flush_to_the_end(limit.rest_s())
         finally:  # Ctrl-C gives up
             with ctrl_c_waits():  # the next one, for a second at most: nobody would do the rest
-                remaining = len(self)
-                self.__unusable = _CLOSED
+                self.__unusable = CLOSED
                 _open.discard(self)
+                lost = self.__undelivered()
                 self.__release(max(_SHORT_STOP_TIMEOUT_S, limit.slice_s(_STOP_TIMEOUT_S)))
-                if remaining:
-                    logger.warning("closed with %d records undelivered", remaining)
+                # Again: another thread may have been about to add one.
+                lost = max(lost, self.__undelivered())
+                if lost:
+                    logger.warning("closed with %d records undelivered", lost)
         if failure is not None:
             raise failure
         return True
@@ -484,12 +485,14 @@ class BlobProducer(_ProducerBase):
     def __release(self, stop_timeout_s: float) -> None:
         # Threads and connections end with their client's last reference, as after stock's `close`.
         # That waits for a name server that hangs; so a thread has the last one.
+        limit = TimeLimit(stop_timeout_s)
         del self.__inner
         self.__events.disconnect()
-        self.__pipeline.stop(stop_timeout_s)
-        self.__passthrough.close()
+        self.__pipeline.stop(limit.rest_s())
+        endings = (self.__passthrough.close(), self.__shared_admin.release())
         self.__stores.close()
-        self.__shared_admin.release()
+        for ending in endings:
+            ending.wait(limit.rest_s())
 
     def __enter__(self) -> Self:
         return self
@@ -502,6 +505,9 @@ class BlobProducer(_ProducerBase):
         if self.__unusable is not None:
             self.__check_not_forked()
             return 0  # as stock
+        return self.__undelivered()
+
+    def __undelivered(self) -> int:
         count = self.__pipeline.undelivered + self.__pipeline.reports.running
         passthrough = self.__passthrough.producer
         return count if passthrough is None else count + len(passthrough)
@@ -518,7 +524,7 @@ class BlobProducer(_ProducerBase):
                 "call flush() or close()",
                 count,
             )
-        self.__unusable = _CLOSED
+        self.__unusable = CLOSED
         self.__release(0.0)  # whoever made it garbage must not wait
 
     # --- the cluster --------------------------------------------------------------------------
@@ -540,9 +546,7 @@ class BlobProducer(_ProducerBase):
         self.__inner.set_sasl_credentials(username, password)
         self.__passthrough.set_sasl_credentials(username, password)
         self.__shared_admin.set_sasl_credentials(username, password)
-        admin = self.__shared_admin.client
-        if admin is not None:  # another thread's `close` releases it
-            self.__directory.use_admin(admin)
+        self.__directory.credentials_changed()
 
     def stats(self) -> dict[str, int]:
         """Counters since the start: records, batches, notifications, requests, bytes.
@@ -643,11 +647,10 @@ class BlobProducer(_ProducerBase):
     def __check_handle(self) -> None:
         self.__check_not_forked()
         if self.__unusable is not None:
-            why = self.__unusable.removeprefix(_CLOSED)
+            why = self.__unusable.removeprefix(CLOSED)
             raise RuntimeError(f"Handle has been closed{why}")  # as stock says it
 
 
-_CLOSED: Final = "Producer has been closed"
 # Private names are mangled: a user's subclass may have any, `_lock` or `_on_error` say.
 _UNUSABLE: Final = "_BlobProducer__unusable"
 _PIPELINE: Final = "_BlobProducer__pipeline"

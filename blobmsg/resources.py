@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from confluent_kafka.admin import AdminClient
 
 from blobmsg.cache.memory import MemoryCache
+from blobmsg.ending import end_elsewhere
 from blobmsg.forks import forget_after_fork
 from blobmsg.inner_config import admin_config
 from blobmsg.store.instrumented import StoreCounters
@@ -252,15 +253,15 @@ class SharedAdmin:
             if not self._is_released:
                 self.client = client
                 surplus, self._name = self._name, name
-        shared.release(surplus)
+        del client
+        end_elsewhere([shared.release(surplus)])
 
-    def release(self) -> None:
-        """Let go of it; a second call does nothing."""
+    def release(self) -> threading.Event:
+        """Let go of it; a second call does nothing. See `end_elsewhere`."""
         with self._lock:
             was_released, self._is_released = self._is_released, True
             self.client = None
-        if not was_released:
-            shared.release(self._name)
+        return end_elsewhere([None if was_released else shared.release(self._name)])
 
 
 def acquire_cache(limit_bytes: int) -> MemoryCache:

@@ -78,20 +78,20 @@ class TopicDirectory:
     Args:
         list_topics: `list_topics(topic, timeout)` of the inner client, so that automatic topic
             creation works as in stock.
-        admin: An AdminClient, for what metadata does not tell.
+        admin: Gives an AdminClient, for what metadata does not tell; None: there is none any more.
         settings: Destination, retention, zones.
         log: For what the user should know.
         knocks: While no broker can be reached, asking tries to connect again and again, and the
             inner client tells the user of each time. So the admin client, which is silent, is asked
             first until a broker answers. Not where it can't connect while the inner one can.
 
-    Threads: one at a time; `use_admin` any.
+    Threads: one at a time; `credentials_changed` any.
     """
 
     def __init__(
         self,
         list_topics: Callable[[str, float], Any],
-        admin: Any,
+        admin: Callable[[], Any],
         settings: Settings,
         log: logging.Logger | ThreadLog = logger,
         *,
@@ -110,7 +110,6 @@ class TopicDirectory:
         self._known_configs: dict[str, dict[str, str]] = {}
         self._racks: dict[int, str] = {}
         self._is_complete = True  # of the topic that is being read
-        self._is_closed = False
 
     def read(self, topic: str) -> TopicFacts:
         """Ask the cluster about one topic.
@@ -119,7 +118,10 @@ class TopicDirectory:
             UnknownTopic: It does not exist (yet).
             KafkaException: The cluster can't be asked now, or refuses.
         """
-        cluster = self._metadata(topic)
+        admin = self._admin()  # in no attribute: nothing but the question keeps it
+        if admin is None:
+            raise KafkaException(KafkaError(KafkaError._DESTROY))
+        cluster = self._metadata(topic, admin)
         metadata = cluster.topics.get(topic)
         if metadata is None:
             raise UnknownTopic(topic)
@@ -134,8 +136,8 @@ class TopicDirectory:
         self._is_complete = True
         if self._can_not_tell(cluster):
             self._refuses_configs = True
-        configs = self._configs(topic)
-        destination_zones = self._destinations(leaders)
+        configs = self._configs(topic, admin)
+        destination_zones = self._destinations(leaders, admin)
         return TopicFacts(
             destination_zones=destination_zones,
             unavailable=frozenset(number for number, leader in leaders.items() if leader < 0),
@@ -147,25 +149,21 @@ class TopicDirectory:
         )
 
     def close(self) -> None:
-        """Let go of the clients; nobody asks any more."""
-        self._is_closed = True
-        del self._list_topics, self._admin
+        """Let go of the inner client; nobody asks any more."""
+        del self._list_topics
 
-    def use_admin(self, admin: Any) -> None:
-        """Ask this AdminClient from the next question on, for the credentials are new."""
-        if self._is_closed:
-            return
-        self._admin = admin
-        self._refuses_configs = False  # it was the former one that was refused
+    def credentials_changed(self) -> None:
+        """Ask again for what was refused."""
+        self._refuses_configs = False
         self._warned.clear()
 
-    def _metadata(self, topic: str) -> Any:
+    def _metadata(self, topic: str, admin: Any) -> Any:
         deadline = time.monotonic() + _METADATA_TIMEOUT_S
         # Now and then without: the admin client may fail where the inner one would not.
         is_doubted = self._unanswered % _KNOCKS_AT_MOST != 0
         self._unanswered += 1
         if self._knocks and is_doubted:
-            self._admin.list_topics(topic, _METADATA_TIMEOUT_S)
+            admin.list_topics(topic, _METADATA_TIMEOUT_S)
         metadata = self._list_topics(topic, max(_LEAST_TIMEOUT_S, deadline - time.monotonic()))
         self._unanswered = 0
         return metadata
@@ -192,14 +190,12 @@ class TopicDirectory:
         is_told = self._settings.retention_ms is not None and not self._known_configs
         return names_nobody and is_told
 
-    def _configs(self, topic: str) -> dict[str, str]:
+    def _configs(self, topic: str, admin: Any) -> dict[str, str]:
         if self._refuses_configs:
             return self._guess(topic, "the cluster does not tell topics' settings")
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            future = self._admin.describe_configs([resource], request_timeout=_CONFIG_TIMEOUT_S)[
-                resource
-            ]
+            future = admin.describe_configs([resource], request_timeout=_CONFIG_TIMEOUT_S)[resource]
             entries = future.result(_CONFIG_TIMEOUT_S + 1.0)
         except _NO_ANSWER as error:
             known = self._known_configs.get(topic)
@@ -232,7 +228,7 @@ class TopicDirectory:
         self._warned.add(f"retention {topic}")  # said above
         return {}
 
-    def _destinations(self, leaders: Mapping[int, int]) -> tuple[str, ...]:
+    def _destinations(self, leaders: Mapping[int, int], admin: Any) -> tuple[str, ...]:
         destination = self._settings.destination
         count = max(leaders) + 1
         if destination.kind == "static":
@@ -241,13 +237,13 @@ class TopicDirectory:
         # `auto` is `leader` only with a zone tier, which this version does not have.
         if destination.kind != "leader":
             return ("",) * count
-        racks = self._broker_racks(leaders)
+        racks = self._broker_racks(leaders, admin)
         return tuple(racks.get(leaders.get(number, -1), "") for number in range(count))
 
-    def _broker_racks(self, leaders: Mapping[int, int]) -> dict[int, str]:
+    def _broker_racks(self, leaders: Mapping[int, int], admin: Any) -> dict[int, str]:
         if any(leader not in self._racks for leader in leaders.values() if leader >= 0):
             try:
-                cluster = self._admin.describe_cluster(request_timeout=_CONFIG_TIMEOUT_S)
+                cluster = admin.describe_cluster(request_timeout=_CONFIG_TIMEOUT_S)
                 nodes = cluster.result(_CONFIG_TIMEOUT_S + 1.0).nodes
             except _NO_ANSWER as error:
                 self._is_complete = False

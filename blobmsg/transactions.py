@@ -119,13 +119,13 @@ class Transactions:
 
     def abort(self, timeout_s: float) -> None:
         """Drop everything that is not delivered, and have Kafka forget the rest."""
-        self._do(_ABORT, partial(self._abort, self._limit(timeout_s)))
+        self._do(_ABORT, partial(self._abort_and_serve, self._limit(timeout_s)))
 
     def close(self, timeout_s: float) -> None:
         """Let another thread's call end, then end what is open, so that no reader waits for it.
 
         A commit under way is resumed, else all is aborted. What fails is logged: Kafka aborts by
-        itself when `transaction.timeout.ms` is over.
+        itself when `transaction.timeout.ms` is over. What callbacks raise waits for a `flush`.
         """
         limit = self._limit_of(timeout_s)
         while self._is_doing_elsewhere() and not limit.is_over:
@@ -134,12 +134,12 @@ class Transactions:
         if self._state is TransactionState.CLOSED or is_fatal or self._doing:
             return
         resumes = self._state is TransactionState.ENDING
-        end = self.commit if resumes else self.abort
+        name, end = (_COMMIT, self._commit) if resumes else (_ABORT, self._abort)
         logger.warning(
             "closed with an open transaction, which is %s", "committed" if resumes else "aborted"
         )
         try:
-            end(limit.rest_s())
+            self._do(name, partial(end, limit))
         except KafkaException as failure:
             logger.warning("the open transaction could not be ended: %s", failure)
 
@@ -220,7 +220,14 @@ class Transactions:
             raise
         self._pipeline.decide_here(decide_ended)
 
+    def _abort_and_serve(self, limit: TimeLimit) -> None:
+        self._abort(limit)
+        while self._pipeline.reports.running_elsewhere and not limit.is_over:
+            self._pipeline.wait_for_news(limit.slice_s(_LOOK_S))
+        self._pipeline.serve(0)
+
     def _abort(self, limit: TimeLimit) -> None:
+        """As stock's; what callbacks raise meanwhile is raised by whoever serves next."""
         raised: list[Exception] = []  # by callbacks
         serve = partial(self._serve, raised)
         try:
@@ -230,9 +237,6 @@ class Transactions:
         finally:
             while raised:  # and none is left in this frame, which each has itself
                 self._pipeline.raise_later(raised.pop(0))
-        while self._pipeline.reports.running_elsewhere and not limit.is_over:
-            self._pipeline.wait_for_news(limit.slice_s(_LOOK_S))
-        self._pipeline.serve(0)
 
     def _serve(self, raised: list[Exception]) -> None:
         try:

@@ -187,10 +187,14 @@ class Uploader:
             if thread in self._replaced or batch.is_wanted:
                 continue
             if len(self._replaced) < self._most_replaced:
+                substitute = self._upload_thread(len(self._threads))
+                try:
+                    substitute.start()  # before `join` may see it
+                except RuntimeError as failure:
+                    logger.warning("an upload thread that hangs has no substitute: %s", failure)
+                    return
                 self._replaced.add(thread)
                 self._threads.remove(thread)
-                substitute = self._upload_thread(len(self._threads))
-                substitute.start()  # before `join` may see it
                 self._threads.append(substitute)
 
     def stop(self) -> None:

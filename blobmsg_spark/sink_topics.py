@@ -61,7 +61,7 @@ class SinkTopics:
         self._servers = KafkaView.parse(kafka_conf).bootstrap_servers
         self._admin = SharedAdmin(kafka_conf)
         client = self._admin.client
-        self._directory = TopicDirectory(client.list_topics, client, settings, knocks=False)
+        self._directory = TopicDirectory(client.list_topics, lambda: client, settings, knocks=False)
         self._lock = threading.Lock()
         self._answers: dict[str, _Answer] = {}
 

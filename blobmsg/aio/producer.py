@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from blobmsg.aio.callbacks import in_loop
 from blobmsg.aio.client_thread import ClientThread, awaited
 from blobmsg.core.segments import headers_bytes
+from blobmsg.ending import CLOSED
 from blobmsg.inner_events import weakly
 from blobmsg.producer import BlobProducer, pipeline_of
 from blobmsg.time_limit import TimeLimit, seconds
@@ -54,20 +55,6 @@ _OUTCOME_BYTES: Final = 512
 _CHARGED_AT_ONCE: Final = 256
 
 
-class _Outcome(asyncio.Future[Message]):
-    """What a record's producer waits for."""
-
-    __slots__ = ("told",)
-
-    def __init__(
-        self,
-        told: Callable[[_Outcome, KafkaError | None, Message], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        super().__init__(loop=loop)
-        self.told = told
-
-
 class _Report:
     """The callback of a record's delivery report.
 
@@ -75,15 +62,20 @@ class _Report:
     then: an outcome that is known has a Message, ten times as much as a small record.
     """
 
-    __slots__ = ("_outcome",)
+    __slots__ = ("_outcome", "_tell")
 
-    def __init__(self, outcome: _Outcome) -> None:
+    def __init__(
+        self,
+        outcome: asyncio.Future[Message],
+        tell: Callable[[asyncio.Future[Message], KafkaError | None, Message], None],
+    ) -> None:
         self._outcome = outcome
+        self._tell = tell
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        outcome = self._outcome
-        del self._outcome
-        outcome.told(outcome, error, message)
+        outcome, tell = self._outcome, self._tell
+        del self._outcome, self._tell
+        tell(outcome, error, message)
 
 
 class AIOBlobProducer:
@@ -125,10 +117,12 @@ class AIOBlobProducer:
             raise
         self._is_closed = False
         self._pipeline = pipeline_of(self._producer)
-        self._open: set[_Outcome] = set()
+        self._open: set[asyncio.Future[Message]] = set()
         self._charged = 0  # of them
         self._telling = threading.Condition()  # guards the next three
-        self._outcomes: deque[tuple[_Outcome, KafkaError | None, Message, int]] = deque()
+        self._outcomes: deque[tuple[asyncio.Future[Message], KafkaError | None, Message, int]] = (
+            deque()
+        )
         self._untold_bytes = 0
         self._is_telling = False
         self._news = asyncio.Event()
@@ -182,14 +176,14 @@ class AIOBlobProducer:
             TypeError: An argument of a wrong type.
             RuntimeError: The producer is closed.
         """
-        outcome = _Outcome(self._delivered, self._loop)
+        outcome: asyncio.Future[Message] = self._loop.create_future()
         produce = partial(
             self._producer.produce,
             topic,
             value,
             key,
             -1 if partition is None else partition,
-            _Report(outcome),
+            _Report(outcome, self._delivered),
             timestamp=timestamp or 0,
             headers=headers,
         )
@@ -212,7 +206,9 @@ class AIOBlobProducer:
         self._charged = len(self._open)
         self._pipeline.hold_outcomes(self._charged * _OUTCOME_BYTES)
 
-    def _delivered(self, outcome: _Outcome, error: KafkaError | None, message: Message) -> None:
+    def _delivered(
+        self, outcome: asyncio.Future[Message], error: KafkaError | None, message: Message
+    ) -> None:
         """In a thread that serves: many outcomes are told to the loop at once.
 
         It waits for the loop when it is far ahead, else all records would be in memory again.
@@ -246,7 +242,6 @@ class AIOBlobProducer:
         for outcome, error, message, _ in some:
             self._served += 1
             self._open.discard(outcome)
-            outcome.told = _told  # who keeps it keeps no producer
             if outcome.done():
                 continue  # nobody wants to hear of it any more
             if error is None:
@@ -261,7 +256,6 @@ class AIOBlobProducer:
         self._tell_some(len(self._outcomes))
         error = KafkaError(KafkaError._FAIL, "the producer has ended before this was delivered")
         for outcome in self._open:
-            outcome.told = _told
             if not outcome.done():
                 outcome.set_exception(KafkaException(error))
         self._open.clear()
@@ -347,7 +341,7 @@ class AIOBlobProducer:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise RuntimeError("Producer has been closed")
+            raise RuntimeError(CLOSED)
 
     async def __aenter__(self) -> Self:
         return self
@@ -404,10 +398,6 @@ class AIOBlobProducer:
     async def abort_transaction(self, timeout: float = -1) -> None:
         """As `BlobProducer.abort_transaction`; Futures of what is dropped get `KafkaException`."""
         await self._call(self._producer.abort_transaction, timeout)
-
-
-def _told(_outcome: _Outcome, _error: KafkaError | None, _message: Message) -> None:
-    """Nobody wants to hear of it any more."""
 
 
 def _has_room(produce: Callable[[], None]) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
 
 from blobmsg import BlobProducer
 from blobmsg.format.rows import drop_unused
@@ -203,23 +204,77 @@ def test_it_keeps_no_memory_for_rows_to_come(conf: dict[str, Any]) -> None:
     assert kept == 0
 
 
-def test_a_thread_of_its_own_ends_the_inner_client(
-    conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("end", [BlobProducer.close, BlobProducer.__del__])
+def test_it_ends_in_time_though_the_end_of_its_clients_hangs(
+    conf: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[BlobProducer], object],
 ) -> None:
-    """For that waits for a name server that hangs."""
-    ended_by: list[threading.Thread] = []
+    """As where one of their threads waits for a name server."""
+    ended: list[str] = []
+    answer = threading.Event()
 
-    class Inner(StockProducer):
+    class Producer(StockProducer):
         def __del__(self) -> None:
-            ended_by.append(threading.current_thread())
+            answer.wait()
+            ended.append("producer")
 
-    monkeypatch.setattr("blobmsg.producer._StockProducer", Inner)
+    class Admin(AdminClient):
+        def __del__(self) -> None:
+            answer.wait()
+            ended.append("admin")
+
+    monkeypatch.setattr("blobmsg.producer._StockProducer", Producer)
+    monkeypatch.setattr("blobmsg.resources.AdminClient", Admin)
+    producer = BlobProducer({**conf, "blobmsg.topics": "t"})
+    produce(producer, "t", b"v")
+    produce(producer, "plain", b"v")
+    flush(producer)
+    started = time.monotonic()
+    try:
+        end(producer)
+    finally:
+        took_s = time.monotonic() - started
+        answer.set()
+
+    assert took_s < MESSAGE_TIMEOUT_S + 1
+    wait_until(lambda: len(ended) == 3, "its clients have ended")
+    assert sorted(ended) == ["admin", "producer", "producer"]
+
+
+def test_a_record_that_another_thread_adds_meanwhile_is_not_lost_in_silence(
+    conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = ProducerPipeline.stop
+
+    def stop_late(pipeline: ProducerPipeline, timeout_s: float) -> None:
+        pipeline.record_path.append("t", None, b"late", 0, 1, None, None, 4, False)
+        stop(pipeline, timeout_s)
+
     producer = BlobProducer(conf)
     produce(producer, "t", b"v")
+    flush(producer)
+    monkeypatch.setattr(ProducerPipeline, "stop", stop_late)
     producer.close()
 
-    wait_until(lambda: bool(ended_by), "the inner client has ended")
-    assert threading.current_thread() not in ended_by
+    assert "closed with 1 records undelivered" in caplog.text
+
+
+def test_it_raises_what_a_callback_raises_while_the_open_transaction_is_aborted(
+    conf: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_report: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._FAIL, "the user's"))
+
+    producer = BlobProducer({**conf, "transactional.id": "x"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    produce(producer, "t", b"v", on_delivery=fail)
+    with pytest.raises(KafkaException, match="the user's"):
+        producer.close()
+
+    assert "open transaction, which is aborted" in caplog.text
+    assert "could not be ended" not in caplog.text
 
 
 @needs_living_clients
@@ -285,8 +340,9 @@ def test_an_upload_thread_that_is_being_replaced_is_no_hindrance(
     start = threading.Thread.start
 
     def start_late(thread: threading.Thread) -> None:
-        replacing.set()
-        is_closed.wait()
+        if "-upload-" in thread.name:
+            replacing.set()
+            is_closed.wait()
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_late)
@@ -299,6 +355,36 @@ def test_an_upload_thread_that_is_being_replaced_is_no_hindrance(
         never.set()
 
     wait_until(lambda: set(threading.enumerate()) <= threads, "its threads have ended")
+
+
+def test_a_purge_does_without_substitutes_where_no_thread_can_be_started(
+    conf: dict[str, Any],
+    store: FaultStore,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    answer = threading.Event()
+    reports = Reports()
+    producer = BlobProducer({**conf, "blobmsg.batch.interval.ms": 10})
+    store.add(Fault("put", gate=answer))
+    produce(producer, "t", b"v", on_delivery=reports)
+    assert store.arrived.wait(30)
+
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            producer.purge()
+        produce(producer, "t", b"v", on_delivery=reports)
+        flush(producer)
+    finally:
+        answer.set()
+        producer.close()
+
+    assert reports.codes == [KafkaError._PURGE_QUEUE, None]
+    assert "no substitute: can't start new thread" in caplog.text
 
 
 def test_topics_are_asked_for_no_more(

@@ -91,7 +91,7 @@ def settings(**ours: str) -> Settings:
 
 
 def directory(cluster: Cluster, **ours: str) -> TopicDirectory:
-    return TopicDirectory(cluster.list_topics, cluster, settings(**ours))
+    return TopicDirectory(cluster.list_topics, lambda: cluster, settings(**ours))
 
 
 def read(cluster: Cluster, **ours: str) -> TopicFacts:
@@ -144,7 +144,7 @@ class Away(Cluster):
 
 def test_the_inner_client_is_asked_again_when_the_silent_one_was_answered() -> None:
     inner, admin = Away(), Away()
-    topics = TopicDirectory(inner.list_topics, admin, settings())
+    topics = TopicDirectory(inner.list_topics, lambda: admin, settings())
 
     def read_in_vain() -> None:
         with pytest.raises(KafkaException):
@@ -167,7 +167,7 @@ def test_the_inner_client_is_asked_again_when_the_silent_one_was_answered() -> N
 
 def test_the_inner_client_is_asked_now_and_then_whatever_becomes_of_the_silent_one() -> None:
     inner, admin = Cluster(), Away()
-    topics = TopicDirectory(inner.list_topics, admin, settings())
+    topics = TopicDirectory(inner.list_topics, lambda: admin, settings())
 
     for _ in range(3):
         with pytest.raises(KafkaException):
@@ -179,20 +179,29 @@ def test_the_inner_client_is_asked_now_and_then_whatever_becomes_of_the_silent_o
 
 def test_an_admin_client_that_can_not_connect_holds_nothing_up() -> None:
     inner, admin = Cluster(), Away()
-    topics = TopicDirectory(inner.list_topics, admin, settings(), knocks=False)
+    topics = TopicDirectory(inner.list_topics, lambda: admin, settings(), knocks=False)
 
     assert topics.read("flights").destination_zones == ("",)
 
 
 def test_another_admin_client_is_asked_from_then_on() -> None:
     refused, let_in = Cluster(configs=AWAY), Cluster(configs={"cleanup.policy": "compact"})
-    topics = TopicDirectory(Cluster().list_topics, refused, settings(retention_ms="3600000"))
+    admins = [let_in, refused]
+    inner = Cluster()
+    topics = TopicDirectory(inner.list_topics, admins.pop, settings(retention_ms="3600000"))
     assert not topics.read("flights").is_compacted
 
-    topics.use_admin(let_in)
+    topics.credentials_changed()
 
     assert topics.read("flights").is_compacted
     assert refused.asked.count("configs") == 1
+
+
+def test_a_topic_can_not_be_read_behind_the_end_of_the_admin_client() -> None:
+    topics = TopicDirectory(Cluster().list_topics, lambda: None, settings())
+
+    with pytest.raises(KafkaException, match="_DESTROY"):
+        topics.read("flights")
 
 
 def test_a_topic_that_metadata_does_not_have_is_unknown() -> None:
