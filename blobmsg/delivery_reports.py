@@ -77,9 +77,14 @@ class DeliveryReports:
         self._thread = _Thread()
 
     @property
-    def surplus(self) -> int:
-        """Events in the queue that are no records, less records that are served but not freed."""
-        return len(self._events) - sum(serving.begun for serving in self._begun())
+    def events(self) -> int:
+        """Events in the queue that are no records."""
+        return len(self._events)
+
+    @property
+    def begun(self) -> int:
+        """Records that are told, or being told, of segments that are not in `served`."""
+        return sum(serving.begun for serving in self._begun())
 
     @property
     def running(self) -> int:

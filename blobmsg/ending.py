@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-__all__ = ["CLOSED", "end_elsewhere"]
+__all__ = ["CLOSED", "Closed", "end_elsewhere"]
 
 #: As stock says it.
 CLOSED: Final = "Producer has been closed"
+
+
+class Closed:
+    """In the place of an inner producer that is gone."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise RuntimeError(CLOSED)
 
 
 def end_elsewhere(last: list[Any]) -> threading.Event:
@@ -19,10 +26,10 @@ def end_elsewhere(last: list[Any]) -> threading.Event:
     that hangs.
 
     Args:
-        last: The references, which nobody else has: the list is emptied. None: nothing.
+        last: The references; the list is emptied. None: nothing.
 
     Returns:
-        Set when they are gone.
+        Set when they are gone, and the clients with them unless somebody else has them.
 
     Threads: any; a finalizer too.
     """

@@ -11,11 +11,11 @@ from __future__ import annotations
 import queue
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from blobmsg.ending import CLOSED
+from blobmsg.ending import CLOSED, Closed
 from blobmsg.reentrant import Wakeup, wait_done, wait_without
 from blobmsg.time_limit import TimeLimit
 
@@ -43,13 +43,6 @@ _IDLE_S: Final = 0.2
 _LEAST_IDLE_S: Final = 0.01
 # What the inner producer has at the end to answer that all is purged.
 _FORGET_S: Final = 1.0
-
-
-class _Closed:
-    """In the place of an inner producer that is gone."""
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise RuntimeError(CLOSED)
 
 
 class InnerCall:
@@ -175,7 +168,7 @@ class NotifierThread:
             try:
                 self._outbox.forget(_FORGET_S)
             finally:
-                self.inner = self._outbox.inner = _Closed()
+                self.inner = self._outbox.inner = Closed()
                 self.inner_call = None  # its arguments, or a traceback
 
     def do_round(self) -> float | None:

@@ -74,17 +74,8 @@ class FirstOffsetCheck:
         if not unseen:
             return
         deadline = time.monotonic() + _WATERMARKS_TIMEOUT_S
-        admin = self._admin()
-        if admin is None:
-            return
-        asked = _with_leaders(admin, unseen, deadline)
-        if not asked:
-            return
-        lows, highs = (
-            admin.list_offsets(dict.fromkeys(asked, end), request_timeout=_REQUEST_S)
-            for end in (_EARLIEST, _LATEST)
-        )
-        for partition in asked:
+        lows, highs = self._ask(unseen, deadline)
+        for partition in lows:
             try:
                 low: int = lows[partition].result(max(0.0, deadline - time.monotonic())).offset
                 high: int = highs[partition].result(max(0.0, deadline - time.monotonic())).offset
@@ -96,6 +87,23 @@ class FirstOffsetCheck:
             key = (partition.topic, partition.partition)
             _check(unseen[key], (low, high))
             self._checked.add(key)
+
+    def _ask(self, keys: Iterable[tuple[str, int]], deadline: float) -> tuple[Any, Any]:
+        """Futures of the first and last offsets by `TopicPartition`, where they can be asked for.
+
+        The AdminClient is in no frame that a refusal's traceback keeps.
+        """
+        admin = self._admin()
+        if admin is None:
+            return {}, {}
+        asked = _with_leaders(admin, keys, deadline)
+        if not asked:
+            return {}, {}
+        lows, highs = (
+            admin.list_offsets(dict.fromkeys(asked, end), request_timeout=_REQUEST_S)
+            for end in (_EARLIEST, _LATEST)
+        )
+        return lows, highs
 
 
 def _with_leaders(

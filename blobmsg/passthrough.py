@@ -23,6 +23,7 @@ class Passthrough:
 
     Attributes:
         producer: None: nobody has needed it, or this is closed.
+        undelivered: What `len` of stock's says; behind `close`, what it said then.
 
     Threads: any.
     """
@@ -33,6 +34,7 @@ class Passthrough:
         self._lock = threading.RLock()
         self._credentials: tuple[str, str] | None = None
         self._is_closed = False
+        self._lost = 0
         self.producer: confluent_kafka.Producer | None = None
 
     def produce(
@@ -94,9 +96,15 @@ class Passthrough:
         finally:
             del producer
 
+    @property
+    def undelivered(self) -> int:  # noqa: D102
+        producer = self.producer
+        return self._lost if producer is None else len(producer)
+
     def close(self) -> threading.Event:
         """Let go of it, and make none any more; see `end_elsewhere`."""
         self._is_closed = True
+        self._lost = self.undelivered
         last = [self.producer]
         self.producer = None
         return end_elsewhere(last)

@@ -14,7 +14,6 @@ import time
 import uuid
 import weakref
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import confluent_kafka
@@ -25,7 +24,7 @@ from blobmsg.clock import SystemClock
 from blobmsg.commits import commit_entries, partitions_of
 from blobmsg.config import parse_settings
 from blobmsg.core.segments import headers_bytes
-from blobmsg.ending import CLOSED
+from blobmsg.ending import CLOSED, Closed
 from blobmsg.forks import forget_after_fork
 from blobmsg.inner_config import (
     KafkaCallbacks,
@@ -144,7 +143,7 @@ class BlobProducer(_ProducerBase):
         events = ProducerEvents(callbacks, self.__stores)
         self.__events = events
         inner_conf = inner_producer_config(kafka_conf, settings, view)
-        self.__inner = _StockProducer({**inner_conf, **events.for_inner()})
+        self.__inner: Any = _StockProducer({**inner_conf, **events.for_inner()})
         plain_conf = {**plain_producer_config(kafka_conf), **events.for_passthrough()}
         self.__passthrough = Passthrough(lambda: _StockProducer(plain_conf))
         self.__shared_admin = SharedAdmin(kafka_conf)
@@ -458,10 +457,10 @@ class BlobProducer(_ProducerBase):
             with ctrl_c_waits():  # the next one, for a second at most: nobody would do the rest
                 self.__unusable = CLOSED
                 _open.discard(self)
-                lost = self.__undelivered()
+                lost = self.__pipeline.unreported
                 self.__release(max(_SHORT_STOP_TIMEOUT_S, limit.slice_s(_STOP_TIMEOUT_S)))
                 # Again: another thread may have been about to add one.
-                lost = max(lost, self.__undelivered())
+                lost = max(lost, self.__pipeline.unreported) + self.__passthrough.undelivered
                 if lost:
                     logger.warning("closed with %d records undelivered", lost)
         if failure is not None:
@@ -486,7 +485,7 @@ class BlobProducer(_ProducerBase):
         # Threads and connections end with their client's last reference, as after stock's `close`.
         # That waits for a name server that hangs; so a thread has the last one.
         limit = TimeLimit(stop_timeout_s)
-        del self.__inner
+        self.__inner = Closed()
         self.__events.disconnect()
         self.__pipeline.stop(limit.rest_s())
         endings = (self.__passthrough.close(), self.__shared_admin.release())
@@ -505,12 +504,8 @@ class BlobProducer(_ProducerBase):
         if self.__unusable is not None:
             self.__check_not_forked()
             return 0  # as stock
-        return self.__undelivered()
-
-    def __undelivered(self) -> int:
-        count = self.__pipeline.undelivered + self.__pipeline.reports.running
-        passthrough = self.__passthrough.producer
-        return count if passthrough is None else count + len(passthrough)
+        pipeline = self.__pipeline
+        return pipeline.undelivered + pipeline.reports.running + self.__passthrough.undelivered
 
     def __bool__(self) -> bool:
         return True
@@ -532,12 +527,13 @@ class BlobProducer(_ProducerBase):
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Metadata of the cluster; as stock."""
         self.__check_handle()
-        return ask(partial(self.__inner.list_topics, topic), timeout)
+        # A traceback that is kept must have `self` alone: its inner producer ends with `close`.
+        return ask(lambda timeout_s: self.__inner.list_topics(topic, timeout_s), timeout)
 
     def cluster_id(self, timeout: float = -1) -> str:
         """The cluster's id; as stock."""
         self.__check_handle()
-        cluster_id: str = ask(self.__inner.cluster_id, timeout)
+        cluster_id: str = ask(lambda timeout_s: self.__inner.cluster_id(timeout_s), timeout)
         return cluster_id
 
     def set_sasl_credentials(self, username: str, password: str) -> None:

@@ -187,6 +187,7 @@ class ProducerPipeline:
             codec=Codec[settings.compression_type.upper()],
             producer_id=producer_id,
             threads=settings.upload_threads,
+            log=self.log,
             name=name,
         )
         self.notifier_thread = NotifierThread(
@@ -396,12 +397,18 @@ class ProducerPipeline:
     # --- reports and waiting --------------------------------------------------------------------
 
     @property
-    def undelivered(self) -> int:
-        """Records without a report, and events not served yet."""
+    def unreported(self) -> int:
+        """Records whose report nobody has begun to serve."""
         with self._core_lock.lock:
             records = self._memory.records  # first: a handler may free some behind any call
             not_freed = sum(segment.record_count for segment in tuple(self.reports.served))
-            return records - not_freed + self.reports.surplus
+            return records - not_freed - self.reports.begun
+
+    @property
+    def undelivered(self) -> int:
+        """Records without a report, and events not served yet."""
+        with self._core_lock.lock:
+            return self.unreported + self.reports.events
 
     @property
     def is_stopping(self) -> bool:

@@ -228,11 +228,12 @@ class SharedAdmin:
     Attributes:
         client: The AdminClient; None once it is released.
 
-    Threads: any; the lock guards `_name`, `client` and `_is_released`.
+    Threads: any; the lock guards `_name`, `client` and `_is_released`, and is an RLock: a signal
+    handler may release what is being changed over. No call lies between the look and the change.
     """
 
     def __init__(self, kafka_conf: Mapping[str, Any]) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._is_released = False
         self._conf = admin_config(kafka_conf)
         self._name: Hashable = ("admin", freeze(self._conf))

@@ -118,10 +118,7 @@ class TopicDirectory:
             UnknownTopic: It does not exist (yet).
             KafkaException: The cluster can't be asked now, or refuses.
         """
-        admin = self._admin()  # in no attribute: nothing but the question keeps it
-        if admin is None:
-            raise KafkaException(KafkaError(KafkaError._DESTROY))
-        cluster = self._metadata(topic, admin)
+        cluster = self._metadata(topic)
         metadata = cluster.topics.get(topic)
         if metadata is None:
             raise UnknownTopic(topic)
@@ -136,8 +133,8 @@ class TopicDirectory:
         self._is_complete = True
         if self._can_not_tell(cluster):
             self._refuses_configs = True
-        configs = self._configs(topic, admin)
-        destination_zones = self._destinations(leaders, admin)
+        configs = self._configs(topic)
+        destination_zones = self._destinations(leaders)
         return TopicFacts(
             destination_zones=destination_zones,
             unavailable=frozenset(number for number, leader in leaders.items() if leader < 0),
@@ -157,13 +154,20 @@ class TopicDirectory:
         self._refuses_configs = False
         self._warned.clear()
 
-    def _metadata(self, topic: str, admin: Any) -> Any:
+    def _present_admin(self) -> Any:
+        # Kept by nothing but a question: new credentials, or a `close`, may come behind each.
+        admin = self._admin()
+        if admin is None:
+            raise KafkaException(KafkaError(KafkaError._DESTROY))
+        return admin
+
+    def _metadata(self, topic: str) -> Any:
         deadline = time.monotonic() + _METADATA_TIMEOUT_S
         # Now and then without: the admin client may fail where the inner one would not.
         is_doubted = self._unanswered % _KNOCKS_AT_MOST != 0
         self._unanswered += 1
         if self._knocks and is_doubted:
-            admin.list_topics(topic, _METADATA_TIMEOUT_S)
+            self._present_admin().list_topics(topic, _METADATA_TIMEOUT_S)
         metadata = self._list_topics(topic, max(_LEAST_TIMEOUT_S, deadline - time.monotonic()))
         self._unanswered = 0
         return metadata
@@ -190,9 +194,10 @@ class TopicDirectory:
         is_told = self._settings.retention_ms is not None and not self._known_configs
         return names_nobody and is_told
 
-    def _configs(self, topic: str, admin: Any) -> dict[str, str]:
+    def _configs(self, topic: str) -> dict[str, str]:
         if self._refuses_configs:
             return self._guess(topic, "the cluster does not tell topics' settings")
+        admin = self._present_admin()
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             future = admin.describe_configs([resource], request_timeout=_CONFIG_TIMEOUT_S)[resource]
@@ -206,7 +211,9 @@ class TopicDirectory:
             # One slow answer is enough when the user has said what we would ask for, and the
             # cluster has never told anything.
             self._refuses_configs = (
-                self._settings.retention_ms is not None and not self._known_configs
+                self._settings.retention_ms is not None
+                and not self._known_configs
+                and self._admin() is admin  # else another one may be told
             )
             self._is_complete = self._refuses_configs
             return self._guess(topic, error)
@@ -228,7 +235,7 @@ class TopicDirectory:
         self._warned.add(f"retention {topic}")  # said above
         return {}
 
-    def _destinations(self, leaders: Mapping[int, int], admin: Any) -> tuple[str, ...]:
+    def _destinations(self, leaders: Mapping[int, int]) -> tuple[str, ...]:
         destination = self._settings.destination
         count = max(leaders) + 1
         if destination.kind == "static":
@@ -237,11 +244,12 @@ class TopicDirectory:
         # `auto` is `leader` only with a zone tier, which this version does not have.
         if destination.kind != "leader":
             return ("",) * count
-        racks = self._broker_racks(leaders, admin)
+        racks = self._broker_racks(leaders)
         return tuple(racks.get(leaders.get(number, -1), "") for number in range(count))
 
-    def _broker_racks(self, leaders: Mapping[int, int], admin: Any) -> dict[int, str]:
+    def _broker_racks(self, leaders: Mapping[int, int]) -> dict[int, str]:
         if any(leader not in self._racks for leader in leaders.values() if leader >= 0):
+            admin = self._present_admin()
             try:
                 cluster = admin.describe_cluster(request_timeout=_CONFIG_TIMEOUT_S)
                 nodes = cluster.result(_CONFIG_TIMEOUT_S + 1.0).nodes

@@ -6,7 +6,6 @@ compressing and the socket release the GIL.
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
@@ -34,10 +33,9 @@ if TYPE_CHECKING:
     from blobmsg.format.part import Part
     from blobmsg.format.rows import Rows
     from blobmsg.store.retrying import RetryingStore
+    from blobmsg.thread_log import ThreadLog
 
 __all__ = ["UploadOutcomes", "Uploader"]
-
-logger = logging.getLogger("blobmsg.uploader")
 
 _Job = TypeVar("_Job")
 
@@ -118,6 +116,7 @@ class Uploader:
         codec: For segments.
         producer_id: 16 bytes, written into every part.
         threads: How many uploads at once.
+        log: For what the user should know.
 
     Threads: any.
     """
@@ -130,8 +129,10 @@ class Uploader:
         codec: Codec,
         producer_id: bytes,
         threads: int,
+        log: ThreadLog,
         name: str,
     ) -> None:
+        self._log = log
         self._store = store
         self._outcomes = outcomes
         self._codec = codec
@@ -191,7 +192,7 @@ class Uploader:
                 try:
                     substitute.start()  # before `join` may see it
                 except RuntimeError as failure:
-                    logger.warning("an upload thread that hangs has no substitute: %s", failure)
+                    self._log.warning("an upload thread that hangs has no substitute: %s", failure)
                     return
                 self._replaced.add(thread)
                 self._threads.remove(thread)
@@ -223,8 +224,8 @@ class Uploader:
                 return
             try:
                 do(job)
-            except BaseException as error:
-                logger.critical("an upload thread ended by a defect", exc_info=True)
+            except BaseException as error:  # noqa: BLE001  (reported as fatal)
+                self._log.critical("an upload thread ended by a defect")
                 self._outcomes.thread_failed(error)
                 return
             del job  # a thread that waits must not keep a batch and its records' callbacks alive

@@ -58,24 +58,30 @@ _CHARGED_AT_ONCE: Final = 256
 class _Report:
     """The callback of a record's delivery report.
 
-    A segment keeps its records' callbacks until all of them have been called. These keep nothing by
-    then: an outcome that is known has a Message, ten times as much as a small record.
+    A segment keeps its records' callbacks until all of them have been called. These keep nothing
+    once the outcome is known: it has a Message, ten times as much as a small record, or a failure,
+    with the frames of who awaited it.
     """
 
-    __slots__ = ("_outcome", "_tell")
+    __slots__ = ("_delivered", "_outcome")
 
     def __init__(
         self,
         outcome: asyncio.Future[Message],
-        tell: Callable[[asyncio.Future[Message], KafkaError | None, Message], None],
+        delivered: Callable[[_Report, KafkaError | None, Message], None],
     ) -> None:
-        self._outcome = outcome
-        self._tell = tell
+        self._outcome: asyncio.Future[Message] | None = outcome
+        self._delivered: Callable[[_Report, KafkaError | None, Message], None] | None = delivered
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        outcome, tell = self._outcome, self._tell
-        del self._outcome, self._tell
-        tell(outcome, error, message)
+        delivered = self._delivered
+        if delivered is not None:
+            delivered(self, error, message)
+
+    def take(self) -> asyncio.Future[Message] | None:
+        """Give the outcome away; None if somebody else has it."""
+        outcome, self._outcome, self._delivered = self._outcome, None, None
+        return outcome
 
 
 class AIOBlobProducer:
@@ -117,12 +123,10 @@ class AIOBlobProducer:
             raise
         self._is_closed = False
         self._pipeline = pipeline_of(self._producer)
-        self._open: set[asyncio.Future[Message]] = set()
+        self._open: set[_Report] = set()
         self._charged = 0  # of them
         self._telling = threading.Condition()  # guards the next three
-        self._outcomes: deque[tuple[asyncio.Future[Message], KafkaError | None, Message, int]] = (
-            deque()
-        )
+        self._outcomes: deque[tuple[_Report, KafkaError | None, Message, int]] = deque()
         self._untold_bytes = 0
         self._is_telling = False
         self._news = asyncio.Event()
@@ -177,13 +181,14 @@ class AIOBlobProducer:
             RuntimeError: The producer is closed.
         """
         outcome: asyncio.Future[Message] = self._loop.create_future()
+        report = _Report(outcome, self._delivered)
         produce = partial(
             self._producer.produce,
             topic,
             value,
             key,
             -1 if partition is None else partition,
-            _Report(outcome, self._delivered),
+            report,
             timestamp=timestamp or 0,
             headers=headers,
         )
@@ -197,7 +202,7 @@ class AIOBlobProducer:
         except KafkaException as error:
             outcome.set_exception(error)
         else:
-            self._open.add(outcome)
+            self._open.add(report)
             if len(self._open) >= self._charged + _CHARGED_AT_ONCE:
                 self._charge()
         return outcome
@@ -206,9 +211,7 @@ class AIOBlobProducer:
         self._charged = len(self._open)
         self._pipeline.hold_outcomes(self._charged * _OUTCOME_BYTES)
 
-    def _delivered(
-        self, outcome: asyncio.Future[Message], error: KafkaError | None, message: Message
-    ) -> None:
+    def _delivered(self, report: _Report, error: KafkaError | None, message: Message) -> None:
         """In a thread that serves: many outcomes are told to the loop at once.
 
         It waits for the loop when it is far ahead, else all records would be in memory again.
@@ -217,7 +220,7 @@ class AIOBlobProducer:
         size_bytes = _MESSAGE_BYTES + len(message.key() or b"") + len(message.value() or b"")
         size_bytes += headers_bytes(headers)
         with self._telling:
-            self._outcomes.append((outcome, error, message, size_bytes))
+            self._outcomes.append((report, error, message, size_bytes))
             self._untold_bytes += size_bytes
             is_first, self._is_telling = not self._is_telling, True
             if is_first:
@@ -239,10 +242,11 @@ class AIOBlobProducer:
             some = [self._outcomes.popleft() for _ in range(min(most, len(self._outcomes)))]
             self._untold_bytes -= sum(size_bytes for _, _, _, size_bytes in some)
             self._telling.notify_all()
-        for outcome, error, message, _ in some:
+        for report, error, message, _ in some:
             self._served += 1
-            self._open.discard(outcome)
-            if outcome.done():
+            self._open.discard(report)
+            outcome = report.take()
+            if outcome is None or outcome.done():
                 continue  # nobody wants to hear of it any more
             if error is None:
                 outcome.set_result(message)
@@ -255,8 +259,9 @@ class AIOBlobProducer:
         """Nobody will hear of what is still open."""
         self._tell_some(len(self._outcomes))
         error = KafkaError(KafkaError._FAIL, "the producer has ended before this was delivered")
-        for outcome in self._open:
-            if not outcome.done():
+        for report in self._open:
+            outcome = report.take()
+            if outcome is not None and not outcome.done():
                 outcome.set_exception(KafkaException(error))
         self._open.clear()
         self._charge()

@@ -173,18 +173,18 @@ def test_reports_and_events_run_in_the_order_they_came() -> None:
     assert order == ["first", "event", "second"]
 
 
-def test_only_events_are_a_surplus() -> None:
+def test_events_are_counted_and_no_records() -> None:
     queue = reports()
-    surplus = [queue.surplus]
+    events = [queue.events]
     queue.add_segment(delivered(Told(), records=5))
-    surplus.append(queue.surplus)
+    events.append(queue.events)
     queue.add_event(lambda: None)
-    surplus.append(queue.surplus)
+    events.append(queue.events)
     queue.serve()
-    surplus.append(queue.surplus)
+    events.append(queue.events)
 
     # Records are counted by the buffer until they are served.
-    assert surplus == [0, 0, 1, 0]
+    assert events == [0, 0, 1, 0]
 
 
 def test_serving_nothing_is_fine() -> None:
@@ -306,14 +306,14 @@ def test_a_segment_is_served_when_the_callback_that_another_thread_runs_has_ende
         assert queue.serve() == 3
         assert len(slow.told) == 3
         assert list(queue.served) == [other]
-        assert (queue.running, queue.running_elsewhere, queue.surplus) == (1, 1, -3)
+        assert (queue.running, queue.running_elsewhere, queue.begun) == (1, 1, 3)
         assert queue.serve() == 0
         slow.end()
 
     # Who flushes in a callback would wait for itself.
     assert slow.seen_inside == 0
     assert list(queue.served) == [other, segment]
-    assert (queue.running, queue.surplus) == (0, 0)
+    assert (queue.running, queue.begun) == (0, 0)
 
 
 def test_a_callback_that_an_interrupt_ends_in_another_thread_holds_nothing_up() -> None:

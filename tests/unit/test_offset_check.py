@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from blobmsg import offset_check
 from blobmsg.offset_check import FirstOffsetCheck
 from tests.helpers.mock_topic import kafka_with_records
 from tests.helpers.records import partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from confluent_kafka import TopicPartition
 
     from blobmsg.testing import MockKafka
 
@@ -81,6 +86,39 @@ def test_a_client_that_is_closed_checks_nothing() -> None:
     check.check([partition("t", 0, _VIRTUAL)])
 
     assert check._checked == set()
+
+
+class _Admin:
+    """Knows a partition whose records have Kafka's offsets 10 to 20."""
+
+    def list_topics(self, topic: str, timeout_s: float) -> Any:
+        assert timeout_s > 0
+        of_topic = SimpleNamespace(partitions={0: SimpleNamespace(leader=1)})
+        return SimpleNamespace(topics={topic: of_topic}, brokers={1})
+
+    def list_offsets(
+        self, asked: dict[TopicPartition, Any], request_timeout: float
+    ) -> dict[TopicPartition, Any]:
+        assert request_timeout > 0
+        offsets = {id(offset_check._EARLIEST): 10, id(offset_check._LATEST): 20}
+
+        def answer(end: object) -> Any:
+            return SimpleNamespace(result=lambda _s: SimpleNamespace(offset=offsets[id(end)]))
+
+        return {partition: answer(end) for partition, end in asked.items()}
+
+
+def test_a_refusal_that_is_kept_keeps_no_admin_client() -> None:
+    """It would not end with its producer."""
+    admins = [_Admin()]
+    admin = weakref.ref(admins[0])
+    check = FirstOffsetCheck(lambda: admins[0])
+    with pytest.raises(KafkaException, match="no virtual offset") as raised:
+        check.check([partition("t", 0, 15)])
+    admins.clear()
+
+    assert admin() is None
+    assert raised.value.args[0].code() == KafkaError._INVALID_ARG
 
 
 _HASTY = """

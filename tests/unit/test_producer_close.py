@@ -204,28 +204,45 @@ def test_it_keeps_no_memory_for_rows_to_come(conf: dict[str, Any]) -> None:
     assert kept == 0
 
 
-@pytest.mark.parametrize("end", [BlobProducer.close, BlobProducer.__del__])
+class Ends:
+    """The ends of a producer's clients, each of which waits for an answer of a name server, say."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answer = threading.Event()
+        self.by: list[threading.Thread] = []
+        end = self._end
+
+        class Producer(StockProducer):
+            def __del__(self) -> None:
+                end()
+
+        class Admin(AdminClient):
+            def __del__(self) -> None:
+                end()
+
+        monkeypatch.setattr("blobmsg.producer._StockProducer", Producer)
+        monkeypatch.setattr("blobmsg.resources.AdminClient", Admin)
+
+    def _end(self) -> None:
+        self.answer.wait()
+        self.by.append(threading.current_thread())
+
+    def wait_for(self, count: int) -> None:
+        """Wait for so many; none is on this thread."""
+        wait_until(lambda: len(self.by) == count, "its clients have ended")
+        assert threading.current_thread() not in self.by
+
+
+@pytest.mark.parametrize(
+    ("end", "takes_s"), [(BlobProducer.close, MESSAGE_TIMEOUT_S), (BlobProducer.__del__, 0)]
+)
 def test_it_ends_in_time_though_the_end_of_its_clients_hangs(
     conf: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     end: Callable[[BlobProducer], object],
+    takes_s: float,
 ) -> None:
-    """As where one of their threads waits for a name server."""
-    ended: list[str] = []
-    answer = threading.Event()
-
-    class Producer(StockProducer):
-        def __del__(self) -> None:
-            answer.wait()
-            ended.append("producer")
-
-    class Admin(AdminClient):
-        def __del__(self) -> None:
-            answer.wait()
-            ended.append("admin")
-
-    monkeypatch.setattr("blobmsg.producer._StockProducer", Producer)
-    monkeypatch.setattr("blobmsg.resources.AdminClient", Admin)
+    ends = Ends(monkeypatch)
     producer = BlobProducer({**conf, "blobmsg.topics": "t"})
     produce(producer, "t", b"v")
     produce(producer, "plain", b"v")
@@ -235,29 +252,119 @@ def test_it_ends_in_time_though_the_end_of_its_clients_hangs(
         end(producer)
     finally:
         took_s = time.monotonic() - started
-        answer.set()
+        ends.answer.set()
 
-    assert took_s < MESSAGE_TIMEOUT_S + 1
-    wait_until(lambda: len(ended) == 3, "its clients have ended")
-    assert sorted(ended) == ["admin", "producer", "producer"]
+    assert took_s < takes_s + 1
+    ends.wait_for(3)
+
+
+def test_its_clients_have_ended_when_it_returns(
+    conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blobmsg.producer._STOP_TIMEOUT_S", 60)
+    ends = Ends(monkeypatch)
+    producer = BlobProducer({**conf, "blobmsg.topics": "t", "message.timeout.ms": 60_000})
+    produce(producer, "t", b"v")
+    produce(producer, "plain", b"v")
+    flush(producer)
+    threading.Timer(0.2, ends.answer.set).start()
+
+    producer.close()
+
+    assert len(ends.by) == 3
+
+
+@pytest.mark.parametrize("call", ["list_topics", "cluster_id"])
+def test_a_failure_that_is_kept_keeps_no_client(
+    conf: dict[str, Any], kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    ends = Ends(monkeypatch)
+    ends.answer.set()
+    kafka.go_away()
+    producer = BlobProducer(conf)
+    with pytest.raises(KafkaException) as raised:
+        getattr(producer, call)(timeout=0.1)
+    producer.close()
+
+    ends.wait_for(2)
+    assert raised.value.args[0].code() in {KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [("list_topics", ()), ("cluster_id", ()), ("set_sasl_credentials", ("user", "password"))],
+)
+def test_a_question_beside_it_is_refused(
+    conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch, call: str, arguments: tuple[str, ...]
+) -> None:
+    producer = BlobProducer(conf)
+    check = "_BlobProducer__check_handle"
+
+    def close_meanwhile(_producer: BlobProducer) -> None:
+        thread = threading.Thread(target=producer.close)
+        thread.start()
+        thread.join()
+
+    monkeypatch.setattr(BlobProducer, check, close_meanwhile)
+    with pytest.raises(RuntimeError, match="Producer has been closed"):
+        getattr(producer, call)(*arguments)
 
 
 def test_a_record_that_another_thread_adds_meanwhile_is_not_lost_in_silence(
-    conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    conf: dict[str, Any],
+    kafka: MockKafka,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     stop = ProducerPipeline.stop
+    producer = BlobProducer({**conf, "blobmsg.topics": "t"})
+    passthrough: Passthrough = vars(producer)["_BlobProducer__passthrough"]
 
     def stop_late(pipeline: ProducerPipeline, timeout_s: float) -> None:
+        """As if other threads had looked just before whether the producer is closed."""
+        kafka.answer_after(60_000)
         pipeline.record_path.append("t", None, b"late", 0, 1, None, None, 4, False)
+        for _ in range(2):
+            passthrough.produce("plain", b"late", None, -1, None, 0, None)
         stop(pipeline, timeout_s)
 
-    producer = BlobProducer(conf)
     produce(producer, "t", b"v")
+    produce(producer, "plain", b"v")
     flush(producer)
     monkeypatch.setattr(ProducerPipeline, "stop", stop_late)
     producer.close()
 
-    assert "closed with 1 records undelivered" in caplog.text
+    assert "closed with 3 records undelivered" in caplog.text
+
+
+def test_what_waits_for_poll_and_is_no_record_is_not_counted_as_one(
+    conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = ProducerPipeline.stop
+
+    def stop_and_fail(pipeline: ProducerPipeline, timeout_s: float) -> None:
+        stop(pipeline, timeout_s)
+        pipeline.log_failed(ValueError("the user's log handler has raised"))
+
+    producer = BlobProducer(conf)
+    produce(producer, "t", b"v")
+    flush(producer)
+    monkeypatch.setattr(ProducerPipeline, "stop", stop_and_fail)
+    producer.close()
+
+    assert "undelivered" not in caplog.text
+
+
+def test_a_record_whose_callback_closes_is_not_counted_as_lost(
+    conf: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    closed: list[bool] = []
+    producer = BlobProducer(conf)
+    produce(producer, "t", b"v", on_delivery=lambda *_report: closed.append(producer.close()))
+    producer.flush(30)
+
+    assert closed == [True]
+    assert "undelivered" not in caplog.text
 
 
 def test_it_raises_what_a_callback_raises_while_the_open_transaction_is_aborted(
@@ -358,11 +465,17 @@ def test_an_upload_thread_that_is_being_replaced_is_no_hindrance(
 
 
 def test_a_purge_does_without_substitutes_where_no_thread_can_be_started(
-    conf: dict[str, Any],
-    store: FaultStore,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    conf: dict[str, Any], store: FaultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor where the user's handler of that warning raises."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "substitute" in record.getMessage():
+                raise ValueError("the user's")
+
+    handlers = logging.getLogger("blobmsg").handlers
+    monkeypatch.setattr(logging.getLogger("blobmsg"), "handlers", [*handlers, Handler()])
     answer = threading.Event()
     reports = Reports()
     producer = BlobProducer({**conf, "blobmsg.batch.interval.ms": 10})
@@ -377,6 +490,8 @@ def test_a_purge_does_without_substitutes_where_no_thread_can_be_started(
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", start)
             producer.purge()
+        with pytest.raises(ValueError, match="the user's"):
+            wait_until(lambda: False, "the handler's failure is told", serve=producer.poll)
         produce(producer, "t", b"v", on_delivery=reports)
         flush(producer)
     finally:
@@ -384,7 +499,6 @@ def test_a_purge_does_without_substitutes_where_no_thread_can_be_started(
         producer.close()
 
     assert reports.codes == [KafkaError._PURGE_QUEUE, None]
-    assert "no substitute: can't start new thread" in caplog.text
 
 
 def test_topics_are_asked_for_no_more(

@@ -186,15 +186,50 @@ def test_an_admin_client_that_can_not_connect_holds_nothing_up() -> None:
 
 def test_another_admin_client_is_asked_from_then_on() -> None:
     refused, let_in = Cluster(configs=AWAY), Cluster(configs={"cleanup.policy": "compact"})
-    admins = [let_in, refused]
+    admins = [refused]
     inner = Cluster()
-    topics = TopicDirectory(inner.list_topics, admins.pop, settings(retention_ms="3600000"))
+    topics = TopicDirectory(inner.list_topics, lambda: admins[0], settings(retention_ms="3600000"))
     assert not topics.read("flights").is_compacted
 
+    admins[:] = [let_in]
     topics.credentials_changed()
 
     assert topics.read("flights").is_compacted
     assert refused.asked.count("configs") == 1
+
+
+def test_credentials_that_change_while_a_topic_is_read_count_at_once() -> None:
+    refused, let_in = Cluster(configs=AWAY), Cluster(configs={"cleanup.policy": "compact"})
+    admins = [refused]
+    inner = Cluster()
+
+    def list_topics(topic: str, timeout: float) -> Any:
+        admins[:] = [let_in]
+        topics.credentials_changed()
+        return inner.list_topics(topic, timeout)
+
+    topics = TopicDirectory(list_topics, lambda: admins[0], settings(retention_ms="3600000"))
+
+    assert topics.read("flights").is_compacted
+
+
+def test_a_refusal_of_the_former_credentials_is_not_the_last_word() -> None:
+    let_in = Cluster(configs={"cleanup.policy": "compact"})
+
+    class Refused(Cluster):
+        def describe_configs(
+            self, resources: list[Any], request_timeout: float
+        ) -> dict[Any, Answer]:
+            admins[:] = [let_in]
+            topics.credentials_changed()
+            return super().describe_configs(resources, request_timeout)
+
+    admins: list[Cluster] = [Refused(configs=AWAY)]
+    inner = Cluster()
+    topics = TopicDirectory(inner.list_topics, lambda: admins[0], settings(retention_ms="3600000"))
+
+    assert not topics.read("flights").is_complete
+    assert topics.read("flights").is_compacted
 
 
 def test_a_topic_can_not_be_read_behind_the_end_of_the_admin_client() -> None:
