@@ -99,14 +99,13 @@ class Passthrough:
     @property
     def undelivered(self) -> int:  # noqa: D102
         producer = self.producer
-        return self._lost if producer is None else len(producer)
+        return self._lost + (0 if producer is None else len(producer))
 
     def close(self) -> threading.Event:
         """Let go of it, and make none any more; see `end_elsewhere`."""
         self._is_closed = True
-        self._lost = self.undelivered
-        last = [self.producer]
-        self.producer = None
+        last, self.producer = [self.producer], None
+        self._lost += sum(len(producer) for producer in last if producer is not None)
         return end_elsewhere(last)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:

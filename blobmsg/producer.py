@@ -24,7 +24,7 @@ from blobmsg.clock import SystemClock
 from blobmsg.commits import commit_entries, partitions_of
 from blobmsg.config import parse_settings
 from blobmsg.core.segments import headers_bytes
-from blobmsg.ending import CLOSED, Closed
+from blobmsg.ending import CLOSED, Closed, end_elsewhere
 from blobmsg.forks import forget_after_fork
 from blobmsg.inner_config import (
     KafkaCallbacks,
@@ -457,10 +457,10 @@ class BlobProducer(_ProducerBase):
             with ctrl_c_waits():  # the next one, for a second at most: nobody would do the rest
                 self.__unusable = CLOSED
                 _open.discard(self)
-                lost = self.__pipeline.unreported
+                lost = self.__undelivered()
                 self.__release(max(_SHORT_STOP_TIMEOUT_S, limit.slice_s(_STOP_TIMEOUT_S)))
                 # Again: another thread may have been about to add one.
-                lost = max(lost, self.__pipeline.unreported) + self.__passthrough.undelivered
+                lost = max(lost, self.__undelivered())
                 if lost:
                     logger.warning("closed with %d records undelivered", lost)
         if failure is not None:
@@ -485,10 +485,11 @@ class BlobProducer(_ProducerBase):
         # Threads and connections end with their client's last reference, as after stock's `close`.
         # That waits for a name server that hangs; so a thread has the last one.
         limit = TimeLimit(stop_timeout_s)
-        self.__inner = Closed()
+        last, self.__inner = [self.__inner], Closed()
         self.__events.disconnect()
+        endings = [self.__passthrough.close()]  # first: events that come to it count as records
         self.__pipeline.stop(limit.rest_s())
-        endings = (self.__passthrough.close(), self.__shared_admin.release())
+        endings += [end_elsewhere(last), self.__shared_admin.release()]
         self.__stores.close()
         for ending in endings:
             ending.wait(limit.rest_s())
@@ -507,13 +508,17 @@ class BlobProducer(_ProducerBase):
         pipeline = self.__pipeline
         return pipeline.undelivered + pipeline.reports.running + self.__passthrough.undelivered
 
+    def __undelivered(self) -> int:
+        """What would be lost now: of `len` the records alone, and none whose callback runs."""
+        return self.__pipeline.unreported + self.__passthrough.undelivered
+
     def __bool__(self) -> bool:
         return True
 
     def __del__(self) -> None:
         if self.__unusable is not None:
             return
-        if count := len(self):
+        if count := self.__undelivered():
             logger.warning(
                 "a BlobProducer is garbage with %d records undelivered, which are lost: "
                 "call flush() or close()",
@@ -649,6 +654,7 @@ class BlobProducer(_ProducerBase):
 
 # Private names are mangled: a user's subclass may have any, `_lock` or `_on_error` say.
 _UNUSABLE: Final = "_BlobProducer__unusable"
+_UNDELIVERED: Final = "_BlobProducer__undelivered"
 _PIPELINE: Final = "_BlobProducer__pipeline"
 _FORKED: Final = (
     "this BlobProducer was made before fork(): its threads and connections belong to the parent; "
@@ -664,7 +670,7 @@ def pipeline_of(producer: BlobProducer) -> ProducerPipeline:
 
 def _warn_at_exit() -> None:
     for producer in list(_open):
-        if count := len(producer):
+        if count := getattr(producer, _UNDELIVERED)():
             logger.warning(
                 "the interpreter exits with %d records undelivered: call flush() or close()", count
             )

@@ -20,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from blobmsg.aio.callbacks import in_loop
 from blobmsg.aio.client_thread import ClientThread, awaited
 from blobmsg.core.segments import headers_bytes
+from blobmsg.delivery_reports import kafka_error_of
 from blobmsg.ending import CLOSED
 from blobmsg.inner_events import weakly
 from blobmsg.producer import BlobProducer, pipeline_of
@@ -121,7 +122,7 @@ class AIOBlobProducer:
         except BaseException:
             self._thread.stop()
             raise
-        self._is_closed = False
+        self._is_closing = self._is_closed = False
         self._pipeline = pipeline_of(self._producer)
         self._open: set[_Report] = set()
         self._charged = 0  # of them
@@ -273,11 +274,13 @@ class AIOBlobProducer:
             return False
         try:
             self._producer.poll(_SERVE_S)
-        except RuntimeError:  # closed meanwhile
-            return False
-        except KafkaException as error:
-            self._thread.tell_loop(self._complain, "the producer is done for", error)
-            if error.args[0].code() == KafkaError._FATAL:  # every later `poll` would raise it
+        except Exception as failure:  # noqa: BLE001  (the loop's handler of exceptions hears of it)
+            if self._is_closing and isinstance(failure, RuntimeError):
+                return False  # it is closed
+            error = kafka_error_of(failure)
+            text = "the producer is done for" if error.fatal() else "a log handler has raised"
+            self._thread.tell_loop(self._complain, text, failure)
+            if error.code() == KafkaError._FATAL:  # every later `poll` would raise it
                 self._thread.tell_loop(self._give_up)
                 return False
         return True
@@ -333,6 +336,7 @@ class AIOBlobProducer:
         """
         if self._is_closed:
             return
+        self._is_closing = True
         try:
             await self._call(self._producer.close)
         finally:

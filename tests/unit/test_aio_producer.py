@@ -72,6 +72,29 @@ def test_one_that_a_defect_has_ended_is_collected_though_an_upload_hangs() -> No
             store.close()
 
 
+@pytest.mark.parametrize(
+    "failure", [ValueError("a log handler's"), RuntimeError("a log handler's")]
+)
+def test_outcomes_are_told_behind_a_log_handler_that_has_raised(failure: Exception) -> None:
+    heard: list[Any] = []
+
+    async def run(kafka: MockKafka) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: heard.append(context["exception"]))
+        async with AIOBlobProducer(_conf(kafka, "memory://told")) as producer:
+            await (await producer.produce("t", b"before"))
+            producer._pipeline.log_failed(failure)
+            while not heard:
+                await asyncio.sleep(0.01)
+            await (await producer.produce("t", b"behind"))
+
+    with MockKafka() as kafka:
+        kafka.create_topic("t")
+        asyncio.run(run(kafka))
+
+    assert heard == [failure]
+
+
 def _conf(kafka: MockKafka, store_url: str) -> dict[str, Any]:
     return {
         "bootstrap.servers": kafka.bootstrap_servers,
