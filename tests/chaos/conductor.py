@@ -265,7 +265,6 @@ class Conductor:
         if not old.is_alive:
             return
         self._say(f"zombie: {old.instance}")
-        self._count("zombie")
         old.is_expected_to_end = True
         self._pause(old)
         new = self._start(old.job)
@@ -276,7 +275,11 @@ class Conductor:
         self._resume(old)
         self._wait(lambda: [] if not old.is_alive else ["alive"], f"{old.instance} is fenced")
         self._observe()  # its last words
-        if not old.events["fatal"]:
+        if old.events["fatal"]:
+            self._count("zombie")
+        elif old.events["gave_up"]:  # a call had hung before, so it never met Kafka again
+            self._say_it_made_way(old)
+        else:
             self._violation("crashed", f"{old.instance} was no zombie: {old.last_words()}")
 
     def _finish(self) -> None:
@@ -386,8 +389,7 @@ class Conductor:
     def _judge_end(self, child: ChildProcess) -> None:
         code = child.process.returncode
         if _has_made_way(child):
-            self._count(f"{_whose(child)}{child.job.role}s that made way for another")
-            self._say(f"{child.instance} made way for another")
+            self._say_it_made_way(child)
         elif _was_deaf(child):
             self._say(f"{child.instance} was told to end before it could listen")
         elif code != 0 or not child.is_expected_to_end:
@@ -395,6 +397,10 @@ class Conductor:
             self._crashes += 1
             if self._crashes > _CRASHES_AT_MOST:
                 raise Stuck("one crash after the other")
+
+    def _say_it_made_way(self, child: ChildProcess) -> None:
+        self._count(f"{_whose(child)}{child.job.role}s that made way for another")
+        self._say(f"{child.instance} made way for another")
 
     # --- the children
 

@@ -300,6 +300,8 @@ def test_its_clients_have_ended_when_it_returns(
 def test_a_failure_that_is_kept_keeps_no_client(
     conf: dict[str, Any], kafka: MockKafka, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
+    if not hasattr(StockProducer, call):
+        pytest.skip("this confluent-kafka can't be asked for it")
     ends = Ends(monkeypatch)
     ends.answer.set()
     kafka.go_away()
