@@ -262,13 +262,10 @@ def test_it_ends_in_time_though_the_end_of_its_clients_hangs(
 def test_nor_does_it_wait_for_them_where_a_defect_has_ended_the_thread_that_had_them(
     conf: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_self: object) -> None:
-        raise AssertionError("a defect")
-
     ends = Ends(monkeypatch)
     producer = BlobProducer(conf)
     pipeline = pipeline_of(producer)
-    monkeypatch.setattr(NotifierThread, "do_round", fail)
+    monkeypatch.setattr(NotifierThread, "do_round", _fail_by_a_defect)
     pipeline._wake.set()
     wait_until(lambda: pipeline.has_defect, "its thread has ended")
     try:
@@ -590,13 +587,10 @@ def test_a_thread_that_a_defect_has_ended_has_let_go_of_kafka(
     its_clients: Callable[[], set[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(_self: object) -> None:
-        raise AssertionError("a defect")
-
     producer = BlobProducer(conf)
     assert its_clients()
     pipeline = pipeline_of(producer)
-    monkeypatch.setattr(thread, step, fail)
+    monkeypatch.setattr(thread, step, _fail_by_a_defect)
     pipeline._wake.set()
     pipeline._producer_topics._wake.set()
     wait_until(lambda: pipeline.has_defect, "its thread has ended")
@@ -696,18 +690,19 @@ def test_one_that_a_defect_has_ended_is_collected_though_kafka_has_not_answered(
     producer = _with_one_in_flight(conf, kafka)
     of_it = weakref.ref(pipeline_of(producer)._outbox)
 
-    def fail(_self: object) -> None:
-        raise AssertionError("a defect")
-
     # pytest would keep the traceback.
     monkeypatch.setattr(logging.getLogger("blobmsg.producer"), "disabled", True)
-    monkeypatch.setattr(NotifierThread, "do_round", fail)
+    monkeypatch.setattr(NotifierThread, "do_round", _fail_by_a_defect)
     wait_until(partial(getattr, pipeline_of(producer), "has_defect"), "its thread has ended")
     with pytest.raises(KafkaException, match="a defect"):
         producer.close()
     del producer
 
     _wait_until_it_is_collected(of_it)
+
+
+def _fail_by_a_defect(_of_ours: object) -> None:
+    raise AssertionError("a defect")
 
 
 def _with_one_in_flight(conf: dict[str, Any], kafka: MockKafka) -> BlobProducer:
